@@ -1,0 +1,1 @@
+"""The cuda_ampere backend: mma.sync, ldmatrix and cp.async, compiled by NVRTC."""

@@ -1,0 +1,1 @@
+"""The cuda_hopper backend: WGMMA, TMA and mbarriers."""

@@ -1,0 +1,1 @@
+"""The conformance suite: what holds for every backend."""
