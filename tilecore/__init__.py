@@ -1,0 +1,1 @@
+"""tilecore: one tile program, every kind of hardware."""

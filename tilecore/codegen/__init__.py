@@ -1,0 +1,1 @@
+"""From the lowest level of the IR to text."""

@@ -1,0 +1,1 @@
+"""Lane-level IR to C++, for every lane-parallel target."""

@@ -1,0 +1,1 @@
+"""How backends plug in: specifications, records, discovery."""

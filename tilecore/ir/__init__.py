@@ -1,0 +1,1 @@
+"""The tile IR: frozen nodes, one screen a file. Start with ``README.md`` and ``stmts.py``."""

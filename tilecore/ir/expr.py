@@ -1,0 +1,279 @@
+"""Scalar expressions: pure values, frozen, compared by structure.
+
+One set serves all three levels. The user's operator sugar lives in `tilecore.language`, so that
+``==`` on nodes stays structural equality, which passes and the cache rely on.
+
+Text form: docs in ``printer.py``. Semantics (what every backend must do):
+  * integer arithmetic wraps in two's complement; ``floordiv``/``floormod`` are Python's;
+    ``shr`` is arithmetic for signed dtypes.
+  * float arithmetic is IEEE in the node's dtype; contraction to fma is allowed.
+  * ``min``/``max`` return the other operand when exactly one is nan (IEEE minimumNumber).
+  * ``Select`` evaluates only the chosen branch as far as faults are concerned: a load in the
+    branch not taken must not touch memory.
+  * a `Load` from a global buffer outside its shape is a fault; passes predicate ragged edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilecore.errors import VerifyError
+from tilecore.ir.dtypes import DType, boolean, int32
+
+if TYPE_CHECKING:
+    from tilecore.ir.buffers import Buffer
+
+ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "min", "max", "pow")
+BITWISE = ("bitand", "bitor", "bitxor", "shl", "shr")
+COMPARISON = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGICAL = ("and", "or")
+BINARY_OPS = frozenset(ARITHMETIC + BITWISE + COMPARISON + LOGICAL)
+UNARY_OPS = frozenset({"neg", "bitnot", "not"})
+
+# Math calls that every backend implements for floats of any width (narrow ones compute in
+# float32): one argument unless said otherwise. abs also takes integers.
+MATH_OPS = frozenset({
+    "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "rcp", "sin", "cos",
+    "tan", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round", "trunc", "isnan", "isinf",
+    "isfinite", "fma", "atan2", "fmod", "popcount", "clz",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """Base of all expressions. Every subclass has a ``dtype``."""
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """Direct sub-expressions, in evaluation order."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    """A literal. `value` is int, float or bool according to `dtype`; nan and inf are allowed."""
+
+    value: int | float | bool
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        """Structural, with nan equal to nan and 0.0 apart from -0.0."""
+        return (
+            isinstance(other, Const)
+            and self.dtype == other.dtype
+            and repr(self.value) == repr(other.value)
+        )
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Expr):
+    """A named scalar: loop index, grid index, dynamic size, scalar parameter or `Let` value.
+
+    Names are unique within a program, so a name is an identity. ``multiple_of`` and
+    ``lower``/``upper`` are promises of the author about dynamic sizes (inclusive bounds).
+    """
+
+    name: str
+    dtype: DType = int32
+    multiple_of: int = field(default=1, compare=False)
+    lower: int | None = field(default=None, compare=False)
+    upper: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Expr):
+    """``op(a, b)``; operands have equal dtypes, except that shifts take any integer count.
+
+    `dtype` is bool for comparisons and logical operations, else the operands' dtype.
+    """
+
+    op: str
+    a: Expr
+    b: Expr
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Expr):
+    """``neg``, ``bitnot`` or ``not``; same dtype as its operand."""
+
+    op: str
+    a: Expr
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    """Value conversion.
+
+    float -> float rounds to nearest even; overflow gives inf where the dtype has one, else the
+    largest finite value (saturating, as float8_e4m3fn). float -> int truncates towards zero and
+    saturates; nan gives 0. int -> int wraps. anything -> bool is ``!= 0``.
+    """
+
+    a: Expr
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+
+@dataclass(frozen=True, slots=True)
+class Bitcast(Expr):
+    """The same bits read as another dtype of equal width."""
+
+    a: Expr
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """``a if condition else b`` with lazily guarded branches."""
+
+    condition: Expr
+    a: Expr
+    b: Expr
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.condition, self.a, self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Expr):
+    """One element of a buffer. `indices` are logical coordinates, one per buffer axis."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """A pure math function of `MATH_OPS`, or an operation of a lower level or a backend.
+
+    Lower-level and backend operations have dotted names (``"lane.id"``, ``"simt.shuffle_xor"``);
+    a backend gives them meaning by emit rules.
+    """
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+TRUE = Const(True, boolean)
+FALSE = Const(False, boolean)
+
+
+def const(value: int | float | bool, dtype: DType = int32) -> Const:
+    """A literal of `dtype`; the Python value is normalised to the dtype's Python type."""
+    if dtype.is_bool:
+        return Const(bool(value), dtype)
+    return Const(float(value) if dtype.is_float else int(value), dtype)
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """Build ``op(a, b)`` for operands of one dtype, folding constants and neutral elements.
+
+    Raises:
+        VerifyError: unknown operation, or operands of different dtypes.
+    """
+    from tilecore.ir.fold import fold_binary
+
+    if op not in BINARY_OPS:
+        raise VerifyError("unknown binary operation", expected=sorted(BINARY_OPS), got=op)
+    a_dtype, b_dtype = dtype_of_expr(a), dtype_of_expr(b)
+    if a_dtype != b_dtype and op not in ("shl", "shr"):
+        raise VerifyError(f"operands of {op} differ in dtype", expected=a_dtype, got=b_dtype)
+    dtype = boolean if op in COMPARISON or op in LOGICAL else a_dtype
+    return fold_binary(op, a, b, dtype)
+
+
+def dtype_of_expr(expr: Expr) -> DType:
+    """The dtype of any expression."""
+    return expr.dtype  # type: ignore[attr-defined, no-any-return]
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Yield `expr` and all expressions below it, parents first."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children))
+
+
+def free_vars(expr: Expr) -> frozenset[Var]:
+    """All variables that occur in `expr`."""
+    return frozenset(node for node in walk(expr) if isinstance(node, Var))
+
+
+def rebuild(expr: Expr, children: tuple[Expr, ...]) -> Expr:
+    """The same node over other children (given in the order of `Expr.children`)."""
+    match expr:
+        case Binary(op=op):
+            return binary(op, *children)
+        case Unary(op=op, dtype=dtype):
+            return Unary(op, children[0], dtype)
+        case Cast(dtype=dtype):
+            return Cast(children[0], dtype)
+        case Bitcast(dtype=dtype):
+            return Bitcast(children[0], dtype)
+        case Select(dtype=dtype):
+            if isinstance(children[0], Const):
+                return children[1] if children[0].value else children[2]
+            return Select(children[0], children[1], children[2], dtype)
+        case Load(buffer=buffer):
+            return Load(buffer, children)
+        case Call(op=op, dtype=dtype):
+            return Call(op, children, dtype)
+        case _:
+            return expr
+
+
+def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
+    """Rewrite bottom-up: `visit` sees each node with rewritten children; None keeps it."""
+    children = expr.children
+    if children:
+        new = tuple(transform(child, visit) for child in children)
+        if any(a is not b for a, b in zip(new, children, strict=True)):
+            expr = rebuild(expr, new)
+    result = visit(expr)
+    return expr if result is None else result
+
+
+def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
+    """Replace variables by expressions of the same dtype."""
+    if not mapping:
+        return expr
+    return transform(expr, lambda node: mapping.get(node) if isinstance(node, Var) else None)

@@ -1,0 +1,148 @@
+"""Walking and rebuilding statements; passes are written with these four functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.expr import Expr, Load, Var, substitute, transform, walk
+from tilecore.ir.stmts import Block, Stmt
+
+BODY_FIELDS = ("body", "then", "otherwise")
+
+
+def child_blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks nested directly in `stmt`."""
+    return tuple(getattr(stmt, name) for name in BODY_FIELDS if hasattr(stmt, name))
+
+
+def walk_stmts(block: Block) -> Iterator[Stmt]:
+    """Every statement of `block` and of the blocks nested in it, in program order."""
+    for stmt in block:
+        yield stmt
+        for inner in child_blocks(stmt):
+            yield from walk_stmts(inner)
+
+
+def exprs_of(stmt: Stmt) -> Iterator[Expr]:
+    """Top-level expressions in the statement's own fields, region starts and extents included."""
+    for field in dataclasses.fields(stmt):
+        if field.name not in BODY_FIELDS:
+            yield from _exprs_in(getattr(stmt, field.name))
+
+
+def _exprs_in(value: Any) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, Region):
+        yield from value.starts
+        yield from (extent for extent in value.extents if extent is not None)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _exprs_in(item)
+
+
+def regions_of(stmt: Stmt) -> Iterator[Region]:
+    """Regions in the statement's own fields."""
+    for field in dataclasses.fields(stmt):
+        value = getattr(stmt, field.name)
+        if isinstance(value, Region):
+            yield value
+        elif isinstance(value, tuple) and field.name not in BODY_FIELDS:
+            yield from (item for item in value if isinstance(item, Region))
+
+
+def buffers_in(block: Block) -> list[Buffer]:
+    """Every buffer that `block` mentions, each once, in order of first mention."""
+    seen: dict[str, Buffer] = {}
+    for stmt in walk_stmts(block):
+        for field in dataclasses.fields(stmt):
+            value = getattr(stmt, field.name)
+            if isinstance(value, Buffer):
+                seen.setdefault(value.name, value)
+        for region in regions_of(stmt):
+            seen.setdefault(region.buffer.name, region.buffer)
+        for expr in exprs_of(stmt):
+            for node in walk(expr):
+                if isinstance(node, Load):
+                    seen.setdefault(node.buffer.name, node.buffer)
+    return list(seen.values())
+
+
+def map_exprs(stmt: Stmt, visit: Callable[[Expr], Expr | None]) -> Stmt:
+    """Rewrite the expressions of one statement (not of nested blocks), bottom-up."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(stmt):
+        if field.name in BODY_FIELDS:
+            continue
+        old = getattr(stmt, field.name)
+        new = _map_value(old, visit)
+        if new is not old:
+            changes[field.name] = new
+    return dataclasses.replace(stmt, **changes) if changes else stmt
+
+
+def _map_value(value: Any, visit: Callable[[Expr], Expr | None]) -> Any:
+    if isinstance(value, Expr):
+        return transform(value, visit)
+    if isinstance(value, Region):
+        starts = tuple(transform(start, visit) for start in value.starts)
+        extents = tuple(None if e is None else transform(e, visit) for e in value.extents)
+        if starts == value.starts and extents == value.extents:
+            return value
+        return Region(value.buffer, starts, extents)
+    if isinstance(value, tuple) and any(isinstance(item, Expr | Region) for item in value):
+        if isinstance(value[0], Var) and all(isinstance(item, Var) for item in value):
+            return value  # binders (Parallel.vars) are not uses
+        return tuple(_map_value(item, visit) for item in value)
+    return value
+
+
+def map_stmts(block: Block, visit: Callable[[Stmt], Stmt | Block | None]) -> Block:
+    """Rewrite statements bottom-up: `visit` returns a statement, a block, or None to keep."""
+    result: list[Stmt] = []
+    for stmt in block:
+        changes: dict[str, Any] = {}
+        for name in BODY_FIELDS:
+            inner = getattr(stmt, name, None)
+            if inner:
+                new = map_stmts(inner, visit)
+                if new != inner or any(a is not b for a, b in zip(new, inner, strict=True)):
+                    changes[name] = new
+        if changes:
+            stmt = dataclasses.replace(stmt, **changes)
+        answer = visit(stmt)
+        if answer is None:
+            result.append(stmt)
+        elif isinstance(answer, tuple):
+            result.extend(answer)
+        else:
+            result.append(answer)
+    return tuple(result)
+
+
+def substitute_block(block: Block, mapping: dict[Var, Expr]) -> Block:
+    """Replace variables in a whole block (names are unique, so nothing can be captured)."""
+    if not mapping:
+        return block
+    return map_stmts(
+        block,
+        lambda stmt: map_exprs(
+            stmt, lambda node: mapping.get(node) if isinstance(node, Var) else None
+        ),
+    )
+
+
+__all__ = [
+    "buffers_in",
+    "child_blocks",
+    "exprs_of",
+    "map_exprs",
+    "map_stmts",
+    "regions_of",
+    "substitute",
+    "substitute_block",
+    "walk_stmts",
+]

@@ -1,0 +1,1 @@
+"""One pass a file; compiler.py lists them in order."""

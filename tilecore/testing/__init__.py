@@ -1,0 +1,1 @@
+"""Oracles and tolerances, shipped so that outside backends can use them."""
