@@ -1,0 +1,1 @@
+"""What happens after compilation: the disk cache, argument checking, and launching."""
