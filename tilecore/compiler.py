@@ -1,0 +1,184 @@
+"""The whole compiler as one readable list of named stages.
+
+    tile        what the author wrote                          (tilecore.language made it)
+    canonical   index arithmetic simplified, dead code removed
+    scheduled   layouts, MMA atoms, pipelines, barriers, shared memory: decided with the hooks
+    lane        what one lane does                             (lane-parallel targets only)
+    source      text in the backend's language                 (hook tilecore_emit)
+    artifact    loadable binary                                (hook tilecore_compile, disk cache)
+
+`lower` stops at the source, `compile` goes on to a callable kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilecore.errors import BackendError, LanguageError
+from tilecore.hooks.context import Context
+from tilecore.hooks.manager import hooks_of
+from tilecore.hooks.records import CompileOptions, Source
+from tilecore.ir.printer import print_program
+from tilecore.ir.program import Level, Program
+from tilecore.ir.verifier import verify
+from tilecore.passes import LOWERING_PASSES, SCHEDULING_PASSES
+from tilecore.passes.canonicalize import canonicalize
+from tilecore.target import Target
+from tilecore.targets import choose_target
+
+Pass = Callable[[Program, Context], Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program with everything that compilation made of it, up to its source.
+
+    Attributes:
+        target: what it was lowered for.
+        options: with which options.
+        stages: (stage name, program), in order.
+        source: the generated text.
+    """
+
+    target: Target
+    options: CompileOptions
+    stages: tuple[tuple[str, Program], ...]
+    source: Source
+
+    @property
+    def program(self) -> Program:
+        """The program as the author wrote it."""
+        return self.stages[0][1]
+
+    def ir(self, stage: str = "scheduled") -> str:
+        """The IR text after a stage (``tile``, ``canonical``, ``scheduled``, ``lane``...).
+
+        Raises:
+            LanguageError: there is no such stage.
+        """
+        names = [name for name, _ in self.stages]
+        if stage not in names:
+            raise LanguageError("no such stage", expected=f"one of {', '.join(names)}", got=stage)
+        return print_program(dict(self.stages)[stage])
+
+
+def schedule(program: Program, target: Target, options: CompileOptions) -> Program:
+    """Canonical tile level -> scheduled level, by core's passes (hook default)."""
+    context = Context(target, hooks_of(target.backend), options)
+    return run_passes(program, context, SCHEDULING_PASSES)[-1][1]
+
+
+def run_passes(
+    program: Program, context: Context, passes: tuple[Pass, ...]
+) -> list[tuple[str, Program]]:
+    """Run passes in order; each result is recorded under the pass' name."""
+    done: list[tuple[str, Program]] = []
+    for one in passes:
+        program = one(program, context)
+        done.append((one.__name__, program))
+    return done
+
+
+def program_of(function: Any) -> Program:
+    """The `Program` in a prim_func, a program, or anything with a ``program`` attribute."""
+    program = getattr(function, "program", function)
+    if not isinstance(program, Program):
+        raise LanguageError(
+            "only tile programs can be compiled",
+            expected="a function decorated with T.prim_func",
+            got=type(function).__name__,
+        )
+    return program
+
+
+def lower(
+    function: Any,
+    backend: str | None = None,
+    *,
+    arch: str | None = None,
+    device: str = "native",
+    target: Target | None = None,
+    options: CompileOptions | None = None,
+) -> Lowered:
+    """Take a tile program down to source text; needs no toolchain and no device.
+
+    Args:
+        function: a prim_func or a `Program`.
+        backend: entry-point name; None takes the best one present.
+        arch: one of the backend's architectures; None takes the device's, else the first.
+        device: ``"native"`` or ``"emulator"``.
+        target: instead of the three above.
+        options: compile options.
+
+    Raises:
+        TilecoreError: whatever is wrong with the program or cannot be done on the target.
+    """
+    program = program_of(function)
+    target = target or choose_target(backend, arch, device)
+    options = options or CompileOptions()
+    hooks = hooks_of(target.backend)
+    context = Context(target, hooks, options)
+
+    stages = [("tile", program)]
+
+    def record(name: str, result: Program) -> Program:
+        stages.append((name, result))
+        _dump(name, print_program, result)
+        verify(result)
+        return result
+
+    verify(program)
+    _dump("tile", print_program, program)
+    program = record("canonical", canonicalize(program, context))
+    program = record(
+        "scheduled",
+        hooks.call("tilecore_schedule", program=program, target=target, options=options),
+    )
+    if program.level is Level.SCHEDULED and target.lanes_per_warp > 1:
+        program = record("lane", run_passes(program, context, LOWERING_PASSES)[-1][1])
+    source = hooks.call("tilecore_emit", program=program, target=target, options=options)
+    _dump(f"source.{source.language}", lambda made: made.text, source)
+    return Lowered(target, options, tuple(stages), source)
+
+
+def _dump(name: str, show: Callable[[Any], str], what: Any) -> None:
+    """Write one stage to the folder that TILECORE_DUMP names, if it is set."""
+    folder = os.environ.get("TILECORE_DUMP")
+    if not folder:
+        return
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    label = what.name if isinstance(what, Program) else what.kernels[0].name
+    (path / f"{label}.{name}").write_text(show(what), encoding="utf-8")
+
+
+def with_outputs(program: Program, out_idx: int | list[int] | tuple[int, ...] | None) -> Program:
+    """`program` with the parameters at `out_idx` (negative counts from the end) as outputs.
+
+    Raises:
+        LanguageError: an index out of range, or of a scalar parameter.
+    """
+    if out_idx is None:
+        return program
+    wanted = (out_idx,) if isinstance(out_idx, int) else tuple(out_idx)
+    count = len(program.params)
+    outputs = []
+    for index in wanted:
+        if not -count <= index < count:
+            raise LanguageError(
+                f"out_idx of {program.name} is out of range",
+                expected=f"-{count} <= index < {count}",
+                got=index,
+                loc=program.loc,
+            )
+        outputs.append(index % count)
+    if len(set(outputs)) != len(outputs):
+        raise LanguageError("out_idx names a parameter twice", got=wanted, loc=program.loc)
+    return replace(program, outputs=tuple(sorted(outputs)))
+
+
+__all__ = ["BackendError", "Lowered", "lower", "program_of", "run_passes", "schedule"]

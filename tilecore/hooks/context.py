@@ -1,0 +1,24 @@
+"""What a pass is given besides the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilecore.hooks.records import CompileOptions
+
+if TYPE_CHECKING:
+    from tilecore.hooks.manager import Hooks
+    from tilecore.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The target, its hooks, and the options of one compilation.
+
+    Every pass is a function ``pass_name(program, context) -> program`` in a module of its name.
+    """
+
+    target: Target
+    hooks: Hooks
+    options: CompileOptions = CompileOptions()

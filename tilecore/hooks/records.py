@@ -1,0 +1,284 @@
+"""Frozen data that crosses the border between core and backends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tilecore.errors import BackendError
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Expr
+from tilecore.ir.layout import FragmentLayout
+from tilecore.ir.program import Kernel
+from tilecore.ir.signature import Argument
+from tilecore.ir.stmts import Copy, For, Gemm, Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """A device that is present here.
+
+    Attributes:
+        name: what the vendor calls it.
+        arch: the `Target.arch` that fits it.
+        processors: multiprocessors, compute units or cores.
+        memory_bytes: its memory; 0 when unknown.
+        details: further facts to show, as (name, text) pairs.
+    """
+
+    name: str
+    arch: str
+    processors: int
+    memory_bytes: int = 0
+    details: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainInfo:
+    """Whether the backend can turn source into binaries here, and with what.
+
+    `missing` is one sentence that says what to install, or "" when all is present.
+    """
+
+    name: str
+    version: str
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MmaRequest:
+    """Asks for the MMA atom of one gemm. Operand scopes, dtypes and shapes are in `gemm`."""
+
+    gemm: Gemm
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class MmaAtom:
+    """The smallest matrix instruction, with the layouts of its operands.
+
+    Attributes:
+        name: the backend's name of the instruction; emit rules know it.
+        m, n, k: its tile.
+        a_dtype, b_dtype, c_dtype: operand and accumulator types.
+        lanes: lanes that execute it together (a warp's, or a warpgroup's).
+        a, b: register layouts over (m, k) and (k, n); None when read from shared memory.
+        c: register layout of the accumulator over (m, n).
+        source: manual section that states the layouts.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    a_dtype: DType
+    b_dtype: DType
+    c_dtype: DType
+    lanes: int
+    a: FragmentLayout | None
+    b: FragmentLayout | None
+    c: FragmentLayout
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for what, layout, shape in (
+            ("A", self.a, (self.m, self.k)),
+            ("B", self.b, (self.k, self.n)),
+            ("C", self.c, (self.m, self.n)),
+        ):
+            if layout is None:
+                continue
+            if layout.shape != shape or layout.threads != self.lanes:
+                raise BackendError(
+                    f"MMA atom {self.name}: layout of {what} does not cover its tile",
+                    expected=f"shape {shape} on {self.lanes} lanes",
+                    got=f"shape {layout.shape} on {layout.threads} lanes",
+                )
+            if layout.registers * self.lanes != math.prod(shape) * layout.replicas:
+                raise BackendError(f"MMA atom {self.name}: layout of {what} is not a bijection")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRequest:
+    """Asks for the memory layout of one shared buffer.
+
+    Attributes:
+        buffer: the buffer; its shape is static.
+        uses: statements of the kernel that touch it, in program order.
+        kernel: the kernel, with the layouts and atoms chosen so far.
+    """
+
+    buffer: Buffer
+    uses: tuple[Stmt, ...]
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """Asks how to overlap the iterations of one pipelined loop.
+
+    `smem_bytes_free` is what the block has left besides one copy of each buffer.
+    """
+
+    loop: For
+    kernel: Kernel
+    smem_bytes_free: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """How a pipelined loop is overlapped.
+
+    Attributes:
+        num_stages: slots of each multi-buffered shared buffer; 1 means no overlap.
+        stage: for each statement of the loop's body the stage it belongs to (0 is earliest).
+        order: for each statement its place in the schedule of one steady iteration.
+        producer_warps: warps set apart to issue copies; 0 when all warps do everything.
+    """
+
+    num_stages: int
+    stage: tuple[int, ...]
+    order: tuple[int, ...]
+    producer_warps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopyRequest:
+    """Asks whether one global-to-shared copy can run asynchronously."""
+
+    copy: Copy
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopyAtom:
+    """How a copy is issued asynchronously by lanes.
+
+    Attributes:
+        name: the backend's name of the instruction; emit rules know it.
+        widths: bytes that one lane can move at once, widest first.
+    """
+
+    name: str
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """One entry point in a `Source`, and what its launch needs.
+
+    Attributes:
+        name: symbol name.
+        arguments: in the order of the entry point's parameters.
+        grid: blocks along each axis, as expressions over constants and dynamic sizes.
+        threads: lanes of one block.
+        smem_bytes: dynamic shared memory of one block.
+        cluster: blocks of one cluster.
+        extra: backend-specific launch facts, e.g. descriptors to encode, as (name, value) pairs.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    grid: tuple[Expr, ...]
+    threads: int
+    smem_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    extra: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Generated source text of a program.
+
+    Attributes:
+        text: the source; equal programs give equal texts.
+        language: e.g. ``"c++"`` or ``"llvm"``; names the file suffix in dumps.
+        kernels: entry points, in launch order.
+        headers: (file name, text) pairs that the text includes.
+    """
+
+    text: str
+    language: str
+    kernels: tuple[KernelSource, ...]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorSupport:
+    """How a backend's generated code is compiled for the emulator.
+
+    Attributes:
+        include_dirs: folders to search for headers.
+        header: file name of the header that replaces the device header.
+    """
+
+    include_dirs: tuple[str, ...]
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """What one compiled kernel uses; None means that this backend does not say.
+
+    `notes` holds the toolchain's remarks that cost speed (spills, serialised instructions).
+    """
+
+    name: str
+    threads: int | None = None
+    registers: int | None = None
+    smem_bytes: int | None = None
+    stack_bytes: int | None = None
+    spill_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A loadable binary. It is what the disk cache stores, next to its `Source`.
+
+    Attributes:
+        data: the binary.
+        format: what `data` is; only the backend that made it reads it.
+        resources: one entry per kernel.
+        log: what the toolchain printed.
+    """
+
+    data: bytes
+    format: str
+    resources: tuple[KernelResources, ...] = ()
+    log: str = ""
+
+
+class Launcher(Protocol):
+    """A loaded program. Calling it enqueues all its kernels.
+
+    `arguments` are flat, in the order of `ir.signature.program_arguments`: addresses for buffers,
+    Python numbers for scalars and dynamic sizes. `stream` is the backend's stream handle, or 0
+    for its default.
+    """
+
+    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None: ...
+
+
+EmitRule = Callable[..., object]
+"""Turns one backend operation into text; its signature is the emitter's business."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Options of one compilation, all part of the cache key.
+
+    Attributes:
+        fast_math: allow approximate division and transcendental functions.
+        debug: keep assertions and bounds checks of generated code.
+        line_info: put the user's file and line into the generated code.
+        extra: backend options by name, as sorted (name, value) pairs.
+    """
+
+    fast_math: bool = False
+    debug: bool = False
+    line_info: bool = True
+    extra: tuple[tuple[str, int | float | str | bool], ...] = field(default=())
