@@ -1,0 +1,163 @@
+"""The function that a compiled kernel is called through.
+
+Two ways lead to a launch. The careful one reads every argument, checks it, and binds a launch for
+what it found. It then leaves behind a fast function, specialised to those facts, which later calls
+try first: it compares facts, takes addresses, and launches. The fast function is Python source
+generated for the kernel's parameters, because at a microsecond a call every loop would show.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Var
+from tilecore.ir.program import Program
+from tilecore.runtime.arguments import MISSING, ArgumentPlan, Signature, View
+from tilecore.runtime.fast_path import MISS, FastCall, make_fast_call
+from tilecore.runtime.launcher import BoundLaunch, alignment_of, bind, device_kind_of
+from tilecore.runtime.tensors import TensorView, allocate, view_of
+
+_REMEMBERED = 512  # signatures kept per kernel; beyond it all are forgotten and found anew
+
+
+@dataclass(slots=True)
+class _Known:
+    """A signature met before, its bound launch, and its fast function once there is one."""
+
+    signature: Signature
+    bound: BoundLaunch
+    fast: FastCall | None = None
+
+
+class KernelCaller:
+    """Calls one compiled program.
+
+    `call` is the way in: it takes the parameters by position or name, without the outputs (which
+    it then allocates and returns) or with them, and enqueues the kernels on the current stream of
+    the tensors' device. It returns None, the output, or a tuple of outputs.
+
+    Args:
+        program: the program as its author wrote it (tile level).
+        launcher: the backend's launcher for it.
+
+    Raises:
+        UnsupportedError: a dynamic size that no call can tell.
+    """
+
+    def __init__(self, program: Program, launcher: Any) -> None:
+        self.program = program
+        self.launcher = launcher
+        self.plan = ArgumentPlan(program, device_kind_of(launcher), alignment_of(launcher))
+        self._known: dict[tuple[object, ...], _Known] = {}
+        self._recent: list[FastCall] = [lambda *_: MISS]
+        self.call: Callable[..., Any] = _entry(self)
+
+    def launch(self, args: Sequence[Any], named: dict[str, Any], stream: int | None = None) -> Any:
+        """Check everything and launch; on `stream` if one is given.
+
+        Raises:
+            ArgumentError: the arguments do not fit.
+            LaunchError: the backend could not launch.
+        """
+        values = self.plan.match(args, named)
+        views = self.plan.views(values)
+        facts = tuple(view.facts if isinstance(view, TensorView) else None for view in views)
+        known = self._known.get(facts)
+        if known is None:
+            known = self._learn(facts, views)
+        self.plan.check_alignment(views)
+        if stream is None:
+            self._remember(known, values, views)
+        return self._run(values, views, known, stream)
+
+    def _learn(self, facts: tuple[object, ...], views: Sequence[View]) -> _Known:
+        signature = self.plan.check(views)
+        bound = bind(self.launcher, signature.sizes, signature.device.index)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        known = self._known[facts] = _Known(signature, bound)
+        return known
+
+    def _remember(self, known: _Known, values: Sequence[Any], views: Sequence[View]) -> None:
+        """Let later calls try the fast function of these facts first."""
+        if known.fast is None or known.fast is self._recent[0]:  # none yet, or it just missed
+            known.fast = make_fast_call(self.plan, values, views, known.signature, known.bound)
+        if known.fast is not None:
+            self._recent[0] = known.fast
+
+    def _run(
+        self,
+        values: Sequence[Any],
+        views: Sequence[View],
+        known: _Known,
+        stream: int | None,
+    ) -> Any:
+        signature = known.signature
+        params = self.program.params
+        outputs = [
+            allocate(shape, _buffer(params[position]).dtype, signature.device, signature.library)
+            for position, shape in zip(self.program.outputs, signature.outputs, strict=False)
+        ]
+        workspaces = [
+            allocate(shape, buffer.dtype, signature.device, signature.library)
+            for buffer, shape in zip(self.program.workspaces, signature.workspaces, strict=True)
+        ]
+        flat = [view.address if isinstance(view, TensorView) else view for view in views]
+        for position, output in zip(self.program.outputs, outputs, strict=False):
+            flat.insert(position, view_of(output).address)  # outputs are in ascending order
+        flat += [view_of(workspace).address for workspace in workspaces]
+        if stream is None:
+            known.bound(*flat)
+        else:
+            self.launcher((*flat, *signature.sizes), stream)
+        if len(views) == len(params):  # the caller's own outputs come back
+            outputs = [values[position] for position in self.program.outputs]
+        return result_of(outputs)
+
+
+def result_of(outputs: Sequence[Any]) -> Any:
+    """None, the one output, or the tuple of outputs."""
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _buffer(parameter: Buffer | Var) -> Buffer:
+    assert isinstance(parameter, Buffer), "the verifier admits only buffers as outputs"
+    return parameter
+
+
+def _entry(caller: KernelCaller) -> Callable[..., Any]:
+    """``call(A, B, ...)``: try the fast function, else take the careful way."""
+    names = [parameter.name for parameter in caller.plan.inputs]
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        return lambda *args, **named: caller.launch(args, named)
+    internals = {"_missing": MISSING, "_miss": MISS, "_recent": caller._recent,  # type: ignore[reportPrivateUsage]
+                 "_launch": caller.launch}  # fmt: skip
+    # Parameters may have any name, so the names of the generated function step aside for them.
+    spelling = {name: _fresh(name, names) for name in (*internals, "_extra", "_named", "_result")}
+    s = spelling
+    parameters = "".join(f"{name}={s['_missing']}, " for name in names)
+    passed = ", ".join(names)
+    tuple_text = f"({passed}{',' if len(names) == 1 else ''})" if names else "()"
+    source = (
+        f"def call({parameters}*{s['_extra']}, **{s['_named']}):\n"
+        f"    if not ({s['_extra']} or {s['_named']}):\n"
+        f"        {s['_result']} = {s['_recent']}[0]({passed})\n"
+        f"        if {s['_result']} is not {s['_miss']}:\n"
+        f"            return {s['_result']}\n"
+        f"    return {s['_launch']}({tuple_text} + {s['_extra']}, {s['_named']})\n"
+    )
+    namespace: dict[str, Any] = {spelling[name]: value for name, value in internals.items()}
+    exec(compile(source, f"<call of {caller.program.name}>", "exec"), namespace)
+    return namespace["call"]
+
+
+def _fresh(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,64 @@
+"""What the runtime asks of a backend's launcher, beyond being callable.
+
+`hooks.records.Launcher` is all that a backend must give. The attributes below are optional; they
+say where the kernel's memory lives and open a faster way to launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast, runtime_checkable
+
+from tilecore.runtime.sizes import Sizes
+
+BoundLaunch = Callable[..., None]
+"""A launch for fixed dynamic sizes on one device's current stream.
+
+Takes one positional argument for each parameter and workspace: an address or a Python number.
+"""
+
+
+@runtime_checkable
+class BindableLauncher(Protocol):
+    """A launcher that can prepare everything that depends only on the dynamic sizes.
+
+    Attributes:
+        device_kind: where tensors must live, ``"cpu"``, ``"cuda"`` or ``"rocm"``.
+        alignment_bytes: every tensor's address must be a multiple of this.
+    """
+
+    device_kind: str
+    alignment_bytes: int
+
+    def bind(self, sizes: Sizes, device: int) -> BoundLaunch:
+        """Prepare launches with these dynamic sizes on the device of this index.
+
+        The result may be called from several threads at once.
+        """
+        ...
+
+    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
+        """Launch as `hooks.records.Launcher` says."""
+        ...
+
+
+def device_kind_of(launcher: Any) -> str:
+    """Where a launcher's tensors must live; launchers that do not say run on the host."""
+    return str(getattr(launcher, "device_kind", "cpu"))
+
+
+def alignment_of(launcher: Any) -> int:
+    """The alignment in bytes that a launcher's addresses must have."""
+    return int(getattr(launcher, "alignment_bytes", 1))
+
+
+def bind(launcher: Any, sizes: Sizes, device: int) -> BoundLaunch:
+    """A launch for fixed sizes, by the launcher's own `bind` where it has one."""
+    if isinstance(launcher, BindableLauncher):
+        return launcher.bind(sizes, device)
+    plain = cast(Callable[[tuple[int | float, ...]], None], launcher)
+
+    def launch(*values: int | float) -> None:
+        plain((*values, *sizes))
+
+    return launch

@@ -1,0 +1,272 @@
+"""One view of everything that can be passed as a tensor.
+
+torch tensors and NumPy arrays are read through their own attributes; any other object through
+``__cuda_array_interface__`` (device arrays of array libraries) or DLPack. No array library but
+NumPy is ever imported here: what was passed is already imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilecore.errors import ArgumentError
+from tilecore.ir.dtypes import DType, numpy_dtype, tfloat32
+
+# DLDeviceType of the DLPack standard (dlpack.h); pinned host memory counts as host memory.
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a tensor lives: ``"cpu"``, ``"cuda"`` or ``"rocm"``, and which of them."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
+
+CPU = Device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """What a launch needs to know of one tensor.
+
+    Attributes:
+        address: of the first element, in bytes.
+        shape: extents.
+        strides: in elements, one per axis.
+        dtype: name of the element type, as in `ir.dtypes`.
+        device: where the memory is.
+        writeable: False for read-only host arrays.
+        library: ``"torch"``, ``"numpy"`` or ``"other"``: who can allocate an output beside it.
+        owner: keeps the memory alive.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: Device
+    writeable: bool
+    library: str
+    owner: Any
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """All that decides whether the tensor fits, hashable; the address is not among it."""
+        return (
+            self.library, self.dtype, self.shape, self.strides, self.device, self.writeable,
+        )  # fmt: skip
+
+    @property
+    def is_compact(self) -> bool:
+        """Row-major without gaps; see `is_compact`."""
+        return is_compact(self.shape, self.strides)
+
+
+def is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """True when the strides (in elements) are those of a row-major array without gaps.
+
+    Axes of extent 1 may have any stride, and empty tensors are compact.
+    """
+    if 0 in shape:
+        return True
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a compact row-major array."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def library_of(value: object) -> str:
+    """``"torch"``, ``"numpy"``, ``"other"`` (device interface or DLPack), or ``""``: no tensor."""
+    if isinstance(value, np.ndarray):
+        return "numpy"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "torch"
+    if hasattr(value, "__cuda_array_interface__") or hasattr(value, "__dlpack__"):
+        return "other"
+    return ""
+
+
+def view_of(value: Any) -> TensorView:
+    """The view of a tensor.
+
+    Raises:
+        ArgumentError: the value is no tensor, or one whose memory cannot be addressed.
+    """
+    library = library_of(value)
+    if library == "torch":
+        return _view_torch(value)
+    if library == "numpy":
+        return _view_numpy(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _view_device_interface(value)
+    if library == "other":
+        return _view_dlpack(value)
+    raise ArgumentError("not a tensor", got=f"a value of type {type(value).__name__}")
+
+
+def _view_torch(tensor: Any) -> TensorView:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided:
+        raise ArgumentError("tensor is not strided", expected="torch.strided", got=tensor.layout)
+    if tensor.is_neg() or tensor.is_conj():
+        raise ArgumentError(
+            "tensor is a lazy negation; call resolve_neg() and resolve_conj() first"
+        )
+    kind = tensor.device.type
+    if kind == "cuda" and torch.version.hip is not None:
+        kind = "rocm"
+    return TensorView(
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        str(tensor.dtype).removeprefix("torch."),
+        Device(kind, max(tensor.get_device(), 0)),
+        True,
+        "torch",
+        tensor,
+    )
+
+
+def _view_numpy(array: np.ndarray[Any, Any], library: str = "numpy") -> TensorView:
+    itemsize = array.itemsize
+    if any(stride % itemsize for stride in array.strides):
+        raise ArgumentError(
+            "array strides are no multiple of its element size",
+            expected=f"a multiple of {itemsize} bytes",
+            got=array.strides,
+        )
+    if not array.dtype.isnative:
+        raise ArgumentError("array is not in this machine's byte order", got=array.dtype.str)
+    return TensorView(
+        array.ctypes.data,
+        array.shape,
+        tuple(stride // itemsize for stride in array.strides),
+        array.dtype.name,
+        CPU,
+        array.flags.writeable,
+        library,
+        array,
+    )
+
+
+def _view_device_interface(value: Any) -> TensorView:
+    """Version 3 of the interface, as numba and CuPy document it."""
+    record = value.__cuda_array_interface__
+    address, read_only = record["data"]
+    dtype = np.dtype(record["typestr"])
+    shape = tuple(record["shape"])
+    strides = record.get("strides")
+    if strides is None:
+        element_strides = row_major_strides(shape)
+    elif any(stride % dtype.itemsize for stride in strides):
+        raise ArgumentError("strides are no multiple of the element size", got=tuple(strides))
+    else:
+        element_strides = tuple(stride // dtype.itemsize for stride in strides)
+    device = Device("cuda", _device_index(value))
+    return TensorView(
+        address or 0, shape, element_strides, dtype.name, device, not read_only, "other", value
+    )
+
+
+def _device_index(value: Any) -> int:
+    """The interface does not say which device: DLPack does, and so do the libraries' attributes."""
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[1])
+    device = getattr(value, "device", None)
+    return int(getattr(device, "id", 0))
+
+
+def _view_dlpack(value: Any) -> TensorView:
+    code, _ = value.__dlpack_device__()
+    kind = _DLPACK_DEVICES.get(int(code))
+    if kind is None:
+        raise ArgumentError("tensor lives on a device that tilecore does not know", got=int(code))
+    torch = sys.modules.get("torch")
+    if torch is not None:  # it knows more dtypes and devices than NumPy's importer
+        view = _view_torch(torch.from_dlpack(value))
+    elif kind == "cpu":
+        view = _view_numpy(np.from_dlpack(value))
+    else:
+        raise ArgumentError(
+            "a device tensor of this library can only be read through torch",
+            got=type(value).__name__,
+            hint="import torch, or pass torch.from_dlpack(tensor)",
+        )
+    return TensorView(
+        view.address, view.shape, view.strides, view.dtype, view.device, view.writeable, "other",
+        (view.owner, value),
+    )  # fmt: skip
+
+
+def storage_names(dtype: DType) -> tuple[str, ...]:
+    """Element types of tensors that hold `dtype`, the usual one first.
+
+    tfloat32 is a way to multiply, its memory is float32. Sub-byte types come packed in bytes.
+    """
+    if dtype is tfloat32:
+        return ("float32",)
+    if dtype.bits < 8:
+        return ("uint8", "int8", f"{dtype.name}_x{8 // dtype.bits}")
+    return (dtype.name,)
+
+
+def storage_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents of the tensor that holds `shape` elements of `dtype`: sub-byte ones are packed
+    along the last axis, and an odd element takes a whole byte."""
+    if dtype.bits >= 8 or not shape:
+        return shape
+    return (*shape[:-1], -(-shape[-1] * dtype.bits // 8))
+
+
+def allocate(shape: tuple[int, ...], dtype: DType, device: Device, library: str) -> Any:
+    """An uninitialised compact tensor on `device`, made by `library`.
+
+    Raises:
+        ArgumentError: the library is unknown here, so the caller must pass the output.
+    """
+    shape = storage_shape(dtype, shape)
+    name = storage_names(dtype)[0]
+    torch = sys.modules.get("torch")
+    if library == "torch" or (library == "other" and torch is not None):
+        assert torch is not None
+        place = "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
+        return torch.empty(shape, dtype=getattr(torch, name), device=place)
+    if device.kind == "cpu":
+        return np.empty(shape, dtype=np.uint8 if dtype.bits < 8 else numpy_dtype(dtype))
+    raise ArgumentError(
+        "cannot allocate the output beside tensors of this library",
+        hint="import torch, or pass the output tensor as an argument",
+    )
+
+
+def _address_is_readable_from_object() -> bool:
+    """Whether ``PyArrayObject.data`` follows the object header, as NumPy's C API fixes it."""
+    arrays = [np.zeros(3), np.zeros((2, 5), np.int8)[1:, 1:], np.zeros((), np.float16)]
+    return all(
+        ctypes.c_size_t.from_address(id(array) + object.__basicsize__).value == array.ctypes.data
+        for array in arrays
+    )
+
+
+# ndarray.ctypes.data takes over a microsecond, reading the field of the C struct a tenth of it.
+NUMPY_DATA_OFFSET: int | None = object.__basicsize__ if _address_is_readable_from_object() else None
+"""Bytes from an array object's address to its data pointer; None where that does not hold."""
