@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tilecore.hooks.records import CompileOptions, LayoutRequest, PipelinePlan, PipelineRequest
-from tilecore.hooks.records import Source
+from tilecore.hooks.records import (
+    CompileOptions,
+    LayoutRequest,
+    PipelinePlan,
+    PipelineRequest,
+    Source,
+)
 from tilecore.hooks.specs import hookimpl
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Program

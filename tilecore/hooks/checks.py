@@ -58,7 +58,9 @@ def check_result(backend: str, hook: str, arguments: dict[str, Any], result: Any
         raise BackendError(f"no plugin of backend {backend!r} answers {hook}")
     kind = _KINDS.get(hook)
     if kind is not None and not isinstance(result, kind):
-        raise BackendError(f"backend {backend!r}: wrong answer to {hook}", expected=kind, got=result)
+        raise BackendError(
+            f"backend {backend!r}: wrong answer to {hook}", expected=kind, got=result
+        )
     if hook == "tilecore_create_launcher" and not callable(result):
         raise BackendError(f"backend {backend!r}: the launcher is not callable", got=result)
     if hook == "tilecore_choose_layout":

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilecore.hooks.records import CompileOptions
-
 if TYPE_CHECKING:
     from tilecore.hooks.manager import Hooks
+    from tilecore.hooks.records import CompileOptions
     from tilecore.target import Target
 
 
@@ -21,4 +20,4 @@ class Context:
 
     target: Target
     hooks: Hooks
-    options: CompileOptions = CompileOptions()
+    options: CompileOptions

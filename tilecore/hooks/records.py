@@ -260,7 +260,9 @@ class Launcher(Protocol):
     for its default.
     """
 
-    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None: ...
+    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
+        """Launch all kernels, in order."""
+        ...
 
 
 EmitRule = Callable[..., object]

@@ -46,6 +46,7 @@ class Buffer:
 
     @property
     def rank(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -92,6 +93,7 @@ class Region:
 
     @property
     def dtype(self) -> DType:
+        """The buffer's element type."""
         return self.buffer.dtype
 
     def indices(self, coordinates: tuple[Expr, ...]) -> tuple[Expr, ...]:

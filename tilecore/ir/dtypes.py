@@ -39,6 +39,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """True for all floating-point types."""
         return self.kind == "float"
 
     @property
@@ -48,10 +49,12 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        """True for signed integers and floats."""
         return self.kind in ("int", "float")
 
     @property
     def is_bool(self) -> bool:
+        """True for bool."""
         return self.kind == "bool"
 
     def __str__(self) -> str:
@@ -139,7 +142,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """
     if dtype is tfloat32:
         return np.dtype(np.float32)
-    if dtype.name in ("float64", "float32", "float16") or not dtype.is_float and dtype.bits >= 8:
+    if dtype.name in ("float64", "float32", "float16") or (not dtype.is_float and dtype.bits >= 8):
         return np.dtype(dtype.name)
     import ml_dtypes
 

@@ -99,6 +99,7 @@ class Binary(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return (self.a, self.b)
 
 
@@ -112,6 +113,7 @@ class Unary(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return (self.a,)
 
 
@@ -129,6 +131,7 @@ class Cast(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return (self.a,)
 
 
@@ -141,6 +144,7 @@ class Bitcast(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return (self.a,)
 
 
@@ -155,6 +159,7 @@ class Select(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return (self.condition, self.a, self.b)
 
 
@@ -167,10 +172,12 @@ class Load(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The buffer's element type."""
         return self.buffer.dtype
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return self.indices
 
 
@@ -188,6 +195,7 @@ class Call(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """See `Expr.children`."""
         return self.args
 
 

@@ -102,13 +102,12 @@ def _fold_integer(op: str, a: Expr, b: Expr, dtype: DType) -> Expr:
             return a
         if value == 1 and op in ("mul", "floordiv"):
             return a
-        if value == 0 and op == "mul" or value == 1 and op == "floormod":
+        if (value == 0 and op == "mul") or (value == 1 and op == "floormod"):
             return Const(0, dtype)
-        if op in ("add", "mul") and isinstance(a, Binary) and a.op == op:
-            if isinstance(a.b, Const):
-                merged = _fold_constants(op, a.b, b, dtype)
-                if merged is not None:
-                    return fold_binary(op, a.a, merged, dtype)
+        if op in ("add", "mul") and isinstance(a, Binary) and a.op == op and isinstance(a.b, Const):
+            merged = _fold_constants(op, a.b, b, dtype)
+            if merged is not None:
+                return fold_binary(op, a.a, merged, dtype)
     if isinstance(a, Const) and a.value == 0 and op in ("floordiv", "floormod"):
         return a
     return Binary(op, a, b, dtype)

@@ -261,7 +261,8 @@ class FragmentLayout:
         """The inverse of `place`: logical coordinates held by a thread's register."""
         return tuple(
             sum(
-                weight * ((thread if mode.space == THREAD else register) // mode.stride % mode.extent)
+                weight
+                * ((thread if mode.space == THREAD else register) // mode.stride % mode.extent)
                 for weight, mode in _weighted(axis)
             )
             for axis in self.axes

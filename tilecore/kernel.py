@@ -1,0 +1,118 @@
+"""What `compile` returns: a callable kernel that can be looked into."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tilecore.compiler import Lowered
+from tilecore.errors import LaunchError
+from tilecore.hooks.manager import hooks_of
+from tilecore.hooks.records import Artifact, KernelResources, Launcher
+from tilecore.ir.program import Program
+from tilecore.runtime.caller import KernelCaller
+from tilecore.target import Target
+
+
+class CompiledKernel:
+    """A compiled program. Call it with tensors and scalars, in the order of its parameters.
+
+    Tensors may be torch's, NumPy's, or anything with DLPack; work is enqueued on the current
+    stream of their device. Parameters that are outputs may be left out: they are then allocated
+    and returned. The binary is loaded by the first call.
+
+    Args:
+        lowered: the program down to its source.
+        artifact: the binary.
+        load: makes the launcher.
+    """
+
+    def __init__(
+        self, lowered: Lowered, artifact: Artifact | None, load: Callable[[], Launcher]
+    ) -> None:
+        self._lowered = lowered
+        self.artifact = artifact
+        self._load = load
+        self._guard = threading.Lock()
+        self._caller: KernelCaller | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program as the author wrote it."""
+        return self._lowered.program
+
+    @property
+    def target(self) -> Target:
+        """What it was compiled for."""
+        return self._lowered.target
+
+    @property
+    def source(self) -> str:
+        """The generated source text."""
+        return self._lowered.source.text
+
+    @property
+    def resources(self) -> tuple[KernelResources, ...]:
+        """Registers, shared memory, spills and remarks, one entry per kernel."""
+        return self.artifact.resources if self.artifact is not None else ()
+
+    def ir(self, stage: str = "scheduled") -> str:
+        """The IR text after a stage: ``tile``, ``canonical``, ``scheduled``, ``lane``."""
+        return self._lowered.ir(stage)
+
+    @property
+    def caller(self) -> KernelCaller:
+        """The loaded kernel with its argument checks."""
+        if self._caller is None:
+            with self._guard:
+                if self._caller is None:
+                    caller = KernelCaller(self.program, self._load())
+                    self.__dict__["_call"] = caller.call
+                    self._caller = caller
+        return self._caller
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Launch. Returns None, the output, or a tuple of outputs.
+
+        Raises:
+            ArgumentError: the arguments do not fit the parameters.
+            LaunchError: the kernel cannot be launched here.
+        """
+        call = self.__dict__.get("_call") or self.caller.call
+        return call(*args, **named)
+
+    def profile(self, *args: Any, warmup: int = 3, repeat: int = 20) -> float:
+        """Median time of one call in seconds, over `repeat` calls after `warmup` calls.
+
+        Host wall-clock around a synchronised call: for exact device times of short kernels use
+        the device's own events.
+        """
+        hooks = hooks_of(self.target.backend)
+
+        def once() -> float:
+            start = time.perf_counter()
+            self(*args)
+            hooks.call("tilecore_synchronize", target=self.target)
+            return time.perf_counter() - start
+
+        for _ in range(warmup):
+            once()
+        return statistics.median(once() for _ in range(max(1, repeat)))
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.program.name} for {self.target}>"
+
+
+def missing_device(target: Target) -> Callable[[], Launcher]:
+    """A loader for kernels that were compiled where no device of the target is."""
+
+    def load() -> Launcher:
+        raise LaunchError(
+            f"no device for {target} is present here",
+            hint='compile with device="emulator" to run it on the CPU',
+        )
+
+    return load
