@@ -1,0 +1,75 @@
+// Checks of global memory against the buffers of the launch.
+#include <string.h>
+
+#include "internal.h"
+
+namespace tc::emulator {
+
+unsigned char* poison() {
+  static thread_local unsigned char nowhere[256];
+  memset(nowhere, 0xff, sizeof nowhere);
+  return nowhere;
+}
+
+// The buffer nearest to an address, to say what it missed.
+static const MemoryRange* nearest(const LaunchConfig& config, uint64_t address) {
+  const MemoryRange* best = nullptr;
+  uint64_t best_distance = ~0ull;
+  for (int i = 0; i < config.range_count; ++i) {
+    const MemoryRange& range = config.ranges[i];
+    const uint64_t distance = address < range.begin ? range.begin - address
+                                                    : address - range.begin - range.bytes;
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = &range;
+    }
+  }
+  return best;
+}
+
+static bool check(const void* p, uint32_t bytes, bool writes, int text_line) {
+  const LaunchConfig& config = *self().owner->worker->launch->config;
+  const uint64_t address = reinterpret_cast<uint64_t>(p);
+  for (int i = 0; i < config.range_count; ++i) {
+    const MemoryRange& range = config.ranges[i];
+    const uint64_t offset = address - range.begin;
+    if (offset >= range.bytes) continue;
+    if (offset + bytes > range.bytes) break;
+    if (writes && !range.writable) {
+      report(self(), Fault::global_read_only, text_line, 0,
+             "write of %u bytes at byte %llu of argument buffer %d, which is read-only", bytes,
+             static_cast<unsigned long long>(offset), i);
+      return false;
+    }
+    const uint32_t unit = bytes & (0 - bytes);
+    if (address % (unit > 16 ? 16 : unit) != 0) {
+      report(self(), Fault::global_misaligned, text_line, 0,
+             "%s of %u bytes at byte %llu of argument buffer %d", writes ? "write" : "read", bytes,
+             static_cast<unsigned long long>(offset), i);
+      return false;
+    }
+    return true;
+  }
+  const MemoryRange* near = nearest(config, address);
+  if (near == nullptr) {
+    report(self(), Fault::global_out_of_bounds, text_line, 0,
+           "%s of %u bytes at address %p, but the launch has no buffers",
+           writes ? "write" : "read", bytes, p);
+    return false;
+  }
+  report(self(), Fault::global_out_of_bounds, text_line, 0,
+         "%s of %u bytes at byte %lld of argument buffer %d, which has %llu bytes",
+         writes ? "write" : "read", bytes, static_cast<long long>(address - near->begin),
+         int(near - config.ranges), static_cast<unsigned long long>(near->bytes));
+  return false;
+}
+
+const void* global_read(const void* p, uint32_t bytes, int text_line) {
+  return check(p, bytes, false, text_line) ? p : poison();
+}
+
+void* global_write(void* p, uint32_t bytes, int text_line) {
+  return check(p, bytes, true, text_line) ? p : poison();
+}
+
+}  // namespace tc::emulator

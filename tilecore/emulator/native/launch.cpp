@@ -1,0 +1,114 @@
+// The C interface that run.py calls: run a launch, hand back a report as JSON.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <thread>
+
+#include "internal.h"
+
+namespace tc::emulator {
+
+static void run_worker(Launch& launch, int64_t units) {
+  Worker worker;
+  worker.launch = &launch;
+  const int64_t seed = int64_t(launch.config->seed);
+  while (!launch.stopped.load()) {
+    const int64_t turn = launch.next_unit.fetch_add(1);
+    if (turn >= units) break;
+    // Seeds visit the units in different orders: from another start, in either direction.
+    const int64_t at = (turn + seed) % units;
+    worker.run_unit(seed & 1 ? units - 1 - at : at);
+  }
+  std::lock_guard<std::mutex> lock(launch.mutex);
+  launch.switches += worker.switches;
+  for (const auto& [key, site] : worker.bank_sites) {
+    BankSite& sum = launch.bank_sites[key];
+    BankSite total = site;
+    total.accesses += sum.accesses;
+    total.wavefronts += sum.wavefronts;
+    total.ideal += sum.ideal;
+    sum = total;
+  }
+  for (uint8_t* memory : worker.memories) free(memory);
+}
+
+static void append(std::string& text, const char* key, int64_t value) {
+  text += "\"" + std::string(key) + "\":" + std::to_string(value) + ",";
+}
+
+static void append(std::string& text, const char* key, const std::string& value) {
+  text += "\"" + std::string(key) + "\":\"";
+  for (const char c : value) {
+    char code[8];
+    if (c == '"' || c == '\\') (text += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 32) {
+      snprintf(code, sizeof code, "\\u%04x", c);
+      text += code;
+    } else text += c;
+  }
+  text += "\",";
+}
+
+static std::string make_report(const Launch& launch) {
+  std::string text = "{\"faults\":[";
+  for (const FaultRecord& fault : launch.faults) {
+    text += text.back() == '[' ? "{" : ",{";
+    append(text, "kind", int64_t(fault.kind));
+    append(text, "line", fault.line);
+    append(text, "text_line", fault.text_line);
+    append(text, "other_line", fault.other_line);
+    append(text, "count", fault.count);
+    append(text, "message", fault.message);
+    text += "\"block\":[" + std::to_string(fault.block[0]) + "," + std::to_string(fault.block[1]) +
+            "," + std::to_string(fault.block[2]) + "],\"lanes\":[";
+    for (size_t i = 0; i < fault.lanes.size(); ++i)
+      if (fault.lanes[i]) text += (text.back() == '[' ? "" : ",") + std::to_string(i);
+    text += "]}";
+  }
+  text += "],\"shared_accesses\":[";
+  for (const auto& [key, site] : launch.bank_sites) {
+    text += text.back() == '[' ? "{" : ",{";
+    append(text, "line", site.line);
+    append(text, "text_line", site.text_line);
+    append(text, "bytes", site.bytes);
+    append(text, "is_write", site.is_write);
+    append(text, "accesses", site.accesses);
+    append(text, "wavefronts", site.wavefronts);
+    append(text, "ideal", site.ideal);
+    text.back() = '}';
+  }
+  text += "],";
+  append(text, "prints", launch.prints);
+  append(text, "fault_count", launch.fault_count.load());
+  append(text, "switches", launch.switches);
+  text.back() = '}';
+  return text;
+}
+
+}  // namespace tc::emulator
+
+using namespace tc::emulator;
+
+// Runs a launch. Returns a JSON text to be freed with tc_emulator_free, or null when memory ran out.
+extern "C" __attribute__((visibility("default"))) char* tc_emulator_launch(
+    const LaunchConfig* config) {
+  try {
+    Launch launch;
+    launch.config = config;
+    launch.deadline = seconds() + config->time_limit_seconds;
+    const int64_t blocks = int64_t(config->grid[0]) * config->grid[1] * config->grid[2];
+    const int64_t cluster = config->cluster[0] * config->cluster[1] * config->cluster[2];
+    const int64_t units = config->resident ? (blocks > 0 ? 1 : 0) : blocks / cluster;
+    const int64_t workers = units < config->workers ? units : config->workers;
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < workers; ++i) threads.emplace_back([&] { run_worker(launch, units); });
+    if (units > 0) run_worker(launch, units);
+    for (std::thread& thread : threads) thread.join();
+    return strdup(make_report(launch).c_str());
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+extern "C" __attribute__((visibility("default"))) void tc_emulator_free(char* text) { free(text); }
