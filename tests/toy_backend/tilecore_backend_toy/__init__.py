@@ -1,0 +1,1 @@
+"""A toy backend for tilecore: tile programs to plain Python."""
