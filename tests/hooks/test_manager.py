@@ -60,7 +60,7 @@ def ask_layout(hooks: manager.Hooks) -> Layout:
 
 
 def test_unknown_backend_lists_the_installed_ones() -> None:
-    with pytest.raises(BackendError, match="no backend named 'nothing'.*expected one of"):
+    with pytest.raises(BackendError, match=r"no backend named 'nothing'.*expected one of"):
         manager.hooks_of("nothing")
 
 
