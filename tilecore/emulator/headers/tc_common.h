@@ -4,7 +4,7 @@
 //   float f32_of_f16(uint16_t)   uint16_t f16_of_f32(float)   float f32_of_bf16(uint16_t)
 //   uint16_t bf16_of_f32(float)  uint32_t f16x2_of_f32(float low, float high)
 //   uint32_t bf16x2_of_f32(float low, float high)   int popcount32/64(uint)   int clz32/64(uint)
-// and TC_BIT_CAST(To, value).
+// and TC_BIT_CAST(To, value). With TC_NATIVE_FP8 also f32_of_e4m3/e5m2 and e4m3/e5m2_of_f32.
 #pragma once
 
 namespace tc {
@@ -95,8 +95,13 @@ TC_DEVICE float f32_of_small(T v) {
 TC_DEVICE float to_float(float v) { return v; }
 TC_DEVICE float to_float(half v) { return primitive::f32_of_f16(v.bits); }
 TC_DEVICE float to_float(bfloat16 v) { return primitive::f32_of_bf16(v.bits); }
+#ifdef TC_NATIVE_FP8
+TC_DEVICE float to_float(e4m3 v) { return primitive::f32_of_e4m3(v.bits); }
+TC_DEVICE float to_float(e5m2 v) { return primitive::f32_of_e5m2(v.bits); }
+#else
 TC_DEVICE float to_float(e4m3 v) { return f32_of_small(v); }
 TC_DEVICE float to_float(e5m2 v) { return f32_of_small(v); }
+#endif
 TC_DEVICE float to_float(e4m3fnuz v) { return f32_of_small(v); }
 TC_DEVICE float to_float(e5m2fnuz v) { return f32_of_small(v); }
 
@@ -117,6 +122,14 @@ template <> struct narrow<half> {
 template <> struct narrow<bfloat16> {
   static TC_DEVICE bfloat16 of(float v) { return bfloat16{primitive::bf16_of_f32(v)}; }
 };
+#ifdef TC_NATIVE_FP8
+template <> struct narrow<e4m3> {
+  static TC_DEVICE e4m3 of(float v) { return e4m3{primitive::e4m3_of_f32(v)}; }
+};
+template <> struct narrow<e5m2> {
+  static TC_DEVICE e5m2 of(float v) { return e5m2{primitive::e5m2_of_f32(v)}; }
+};
+#endif
 
 // Rounding to odd keeps what a second rounding to a narrower type needs: the two together round once.
 TC_DEVICE float f32_to_odd(double v) {

@@ -1,0 +1,115 @@
+// Ampere's matrix instructions (README.md), sm_80 and later. Same names as ampere_emulated.h.
+#pragma once
+#include "tc_cuda.cuh"
+
+namespace ampere {
+
+// Register arrays are TC_FRAGMENT arrays: pieces of 4 bytes are read and written as registers.
+template <class T>
+TC_DEVICE uint32_t& reg(T* regs, int i) { return reinterpret_cast<uint32_t*>(regs)[i]; }
+template <class T>
+TC_DEVICE uint32_t reg(const T* regs, int i) { return reinterpret_cast<const uint32_t*>(regs)[i]; }
+
+#define AMPERE_MMA_F32_A4_B2(name, T, instruction)                                             \
+  TC_DEVICE void name(float* d, const T* a, const T* b) {                                      \
+    asm volatile(instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
+                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
+                   "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
+  }
+AMPERE_MMA_F32_A4_B2(mma_m16n8k16, tc::half, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+AMPERE_MMA_F32_A4_B2(mma_m16n8k16, tc::bfloat16,
+                     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
+AMPERE_MMA_F32_A4_B2(mma_m16n8k8_tf32, float, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+#undef AMPERE_MMA_F32_A4_B2
+
+TC_DEVICE void mma_m16n8k16(tc::half* d, const tc::half* a, const tc::half* b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "
+      "{%0, %1};"
+      : "+r"(reg(d, 0)), "+r"(reg(d, 1))
+      : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)), "r"(reg(b, 0)),
+        "r"(reg(b, 1)));
+}
+
+#define AMPERE_MMA_F32_A2_B1(T, instruction)                                                   \
+  TC_DEVICE void mma_m16n8k8(float* d, const T* a, const T* b) {                               \
+    asm volatile(instruction " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"            \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
+                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(b, 0)));                            \
+  }
+AMPERE_MMA_F32_A2_B1(tc::half, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
+AMPERE_MMA_F32_A2_B1(tc::bfloat16, "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")
+#undef AMPERE_MMA_F32_A2_B1
+
+#define AMPERE_MMA_INT8(A, B, types)                                                           \
+  TC_DEVICE void mma_m16n8k32(int32_t* d, const A* a, const B* b) {                            \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types                                \
+                 ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"        \
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                              \
+                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
+                   "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
+  }
+AMPERE_MMA_INT8(int8_t, int8_t, "s8.s8")
+AMPERE_MMA_INT8(uint8_t, uint8_t, "u8.u8")
+AMPERE_MMA_INT8(int8_t, uint8_t, "s8.u8")
+AMPERE_MMA_INT8(uint8_t, int8_t, "u8.s8")
+#undef AMPERE_MMA_INT8
+
+TC_DEVICE void mma_m8n8k4(double* d, const double* a, const double* b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(d[0]), "+d"(d[1])
+               : "d"(a[0]), "d"(b[0]));
+}
+
+TC_DEVICE float to_tf32(float v) {
+  uint32_t r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
+  return TC_BIT_CAST(float, r);
+}
+
+// ---------------------------------------------------------------- 8x8 matrices in shared memory
+#define AMPERE_LDMATRIX(name, suffix)                                                          \
+  template <int n, class T>                                                                    \
+  TC_DEVICE void name(T* regs, T* row) {                                                       \
+    static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");                           \
+    const uint32_t address = tc::shared_address(row);                                          \
+    if constexpr (n == 1)                                                                      \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x1" suffix ".shared.b16 {%0}, [%1];"            \
+                   : "=r"(reg(regs, 0)) : "r"(address) : "memory");                            \
+    else if constexpr (n == 2)                                                                 \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x2" suffix ".shared.b16 {%0, %1}, [%2];"        \
+                   : "=r"(reg(regs, 0)), "=r"(reg(regs, 1)) : "r"(address) : "memory");        \
+    else                                                                                       \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4" suffix ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                   : "=r"(reg(regs, 0)), "=r"(reg(regs, 1)), "=r"(reg(regs, 2)),               \
+                     "=r"(reg(regs, 3))                                                        \
+                   : "r"(address) : "memory");                                                 \
+  }
+AMPERE_LDMATRIX(ldmatrix, "")
+AMPERE_LDMATRIX(ldmatrix_trans, ".trans")
+#undef AMPERE_LDMATRIX
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define AMPERE_STMATRIX(name, suffix)                                                          \
+  template <int n, class T>                                                                    \
+  TC_DEVICE void name(T* row, const T* regs) {                                                 \
+    static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");                           \
+    const uint32_t address = tc::shared_address(row);                                          \
+    if constexpr (n == 1)                                                                      \
+      asm volatile("stmatrix.sync.aligned.m8n8.x1" suffix ".shared.b16 [%0], {%1};"            \
+                   ::"r"(address), "r"(reg(regs, 0)) : "memory");                              \
+    else if constexpr (n == 2)                                                                 \
+      asm volatile("stmatrix.sync.aligned.m8n8.x2" suffix ".shared.b16 [%0], {%1, %2};"        \
+                   ::"r"(address), "r"(reg(regs, 0)), "r"(reg(regs, 1)) : "memory");           \
+    else                                                                                       \
+      asm volatile("stmatrix.sync.aligned.m8n8.x4" suffix ".shared.b16 [%0], {%1, %2, %3, %4};" \
+                   ::"r"(address), "r"(reg(regs, 0)), "r"(reg(regs, 1)), "r"(reg(regs, 2)),    \
+                   "r"(reg(regs, 3)) : "memory");                                              \
+  }
+AMPERE_STMATRIX(stmatrix, "")
+AMPERE_STMATRIX(stmatrix_trans, ".trans")
+#undef AMPERE_STMATRIX
+#endif
+
+}  // namespace ampere

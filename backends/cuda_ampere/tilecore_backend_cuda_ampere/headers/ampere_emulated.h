@@ -1,0 +1,80 @@
+// Ampere's intrinsics (README.md) over the emulator's lanes. Same names as ampere.cuh.
+#pragma once
+#define TC_LANES_PER_WARP 32
+#include "tc_emulated.h"
+
+namespace ampere {
+
+// What a lane brings to a warp-wide instruction; the bodies live in ampere_emulated.cpp.
+struct MmaOperands {
+  void* d;
+  const void* a;
+  const void* b;
+};
+struct MatrixOperands {
+  tc::emulator::SharedPlace row;
+  void* regs;
+};
+
+using tc::emulator::CollectiveKind;
+#pragma GCC visibility push(default)
+extern const CollectiveKind mma_16816_f32_f16, mma_16816_f32_bf16, mma_16816_f16_f16;
+extern const CollectiveKind mma_1688_f32_f16, mma_1688_f32_bf16, mma_1688_f32_tf32;
+extern const CollectiveKind mma_16832_s8_s8, mma_16832_u8_u8, mma_16832_s8_u8, mma_16832_u8_s8;
+extern const CollectiveKind mma_884_f64;
+extern const CollectiveKind ldmatrix_kinds[3], ldmatrix_trans_kinds[3];  // x1, x2, x4
+extern const CollectiveKind stmatrix_kinds[3], stmatrix_trans_kinds[3];
+#pragma GCC visibility pop
+
+#define AMPERE_MMA(name, kind, D, A, B)                                   \
+  inline void name(D* d, const A* a, const B* b, TC_HERE) {               \
+    MmaOperands operands{d, a, b};                                        \
+    tc::emulator::collective(kind, &operands, text_line);                 \
+  }
+AMPERE_MMA(mma_m16n8k16, mma_16816_f32_f16, float, tc::half, tc::half)
+AMPERE_MMA(mma_m16n8k16, mma_16816_f32_bf16, float, tc::bfloat16, tc::bfloat16)
+AMPERE_MMA(mma_m16n8k16, mma_16816_f16_f16, tc::half, tc::half, tc::half)
+AMPERE_MMA(mma_m16n8k8, mma_1688_f32_f16, float, tc::half, tc::half)
+AMPERE_MMA(mma_m16n8k8, mma_1688_f32_bf16, float, tc::bfloat16, tc::bfloat16)
+AMPERE_MMA(mma_m16n8k8_tf32, mma_1688_f32_tf32, float, float, float)
+AMPERE_MMA(mma_m16n8k32, mma_16832_s8_s8, int32_t, int8_t, int8_t)
+AMPERE_MMA(mma_m16n8k32, mma_16832_u8_u8, int32_t, uint8_t, uint8_t)
+AMPERE_MMA(mma_m16n8k32, mma_16832_s8_u8, int32_t, int8_t, uint8_t)
+AMPERE_MMA(mma_m16n8k32, mma_16832_u8_s8, int32_t, uint8_t, int8_t)
+AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double)
+#undef AMPERE_MMA
+
+// Nearest, ties away from zero, as cvt.rna.tf32.f32; the low 13 bits become zero.
+inline float to_tf32(float v) {
+  const uint32_t word = tc::bit_cast<uint32_t>(v);
+  if ((word & 0x7f800000u) == 0x7f800000u) return v;
+  return tc::bit_cast<float>((word + 0x1000u) & 0xffffe000u);
+}
+
+inline void matrix(const CollectiveKind& kind, tc::emulator::SharedPlace row, void* regs,
+                   int text_line) {
+  MatrixOperands operands{row, regs};
+  tc::emulator::collective(kind, &operands, text_line);
+}
+template <int n, class T>
+inline void ldmatrix(T* regs, tc::shared_pointer<T> row, TC_HERE) {
+  static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
+  matrix(ldmatrix_kinds[n / 2], row.place, regs, text_line);
+}
+template <int n, class T>
+inline void ldmatrix_trans(T* regs, tc::shared_pointer<T> row, TC_HERE) {
+  static_assert(sizeof(T) == 2 && (n == 1 || n == 2 || n == 4), "1, 2 or 4 matrices of 16 bits");
+  matrix(ldmatrix_trans_kinds[n / 2], row.place, regs, text_line);
+}
+template <int n, class T>
+inline void stmatrix(tc::shared_pointer<T> row, const T* regs, TC_HERE) {
+  static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
+  matrix(stmatrix_kinds[n / 2], row.place, const_cast<T*>(regs), text_line);
+}
+template <int n, class T>
+inline void stmatrix_trans(tc::shared_pointer<T> row, const T* regs, TC_HERE) {
+  static_assert(sizeof(T) == 2 && (n == 1 || n == 2 || n == 4), "1, 2 or 4 matrices of 16 bits");
+  matrix(stmatrix_trans_kinds[n / 2], row.place, const_cast<T*>(regs), text_line);
+}
+
+}  // namespace ampere

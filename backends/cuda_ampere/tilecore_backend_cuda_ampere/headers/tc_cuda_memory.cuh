@@ -1,0 +1,119 @@
+// Loads, stores and asynchronous copies of the vocabulary.
+#pragma once
+
+namespace tc {
+
+// The type that moves `bytes` in one instruction.
+template <int bytes> struct word_of;
+template <> struct word_of<1> { using type = unsigned char; };
+template <> struct word_of<2> { using type = unsigned short; };
+template <> struct word_of<4> { using type = unsigned int; };
+template <> struct word_of<8> { using type = uint2; };
+template <> struct word_of<16> { using type = uint4; };
+template <int bytes> using word_t = typename word_of<bytes>::type;
+
+template <int N, class T>
+TC_DEVICE void copy_regs(T* regs, const word_t<N * int(sizeof(T))>& word) {
+  ::memcpy(regs, &word, sizeof(word));
+}
+template <int N, class T>
+TC_DEVICE word_t<N * int(sizeof(T))> word_of_regs(const T* regs) {
+  word_t<N * int(sizeof(T))> word;
+  ::memcpy(&word, regs, sizeof(word));
+  return word;
+}
+
+#define TC_LOADS(name, read)                                                        \
+  template <int N, class T>                                                         \
+  TC_DEVICE void name(T* regs, const T* p) {                                        \
+    using word = word_t<N * int(sizeof(T))>;                                        \
+    copy_regs<N>(regs, read(reinterpret_cast<const word*>(p)));                     \
+  }                                                                                 \
+  template <class T>                                                                \
+  TC_DEVICE T name(const T* p) {                                                    \
+    T value;                                                                        \
+    name<1>(&value, p);                                                             \
+    return value;                                                                   \
+  }
+#define TC_STORES(name, write)                                                      \
+  template <int N, class T>                                                         \
+  TC_DEVICE void name(T* p, const T* regs) {                                        \
+    using word = word_t<N * int(sizeof(T))>;                                        \
+    write(reinterpret_cast<word*>(p), word_of_regs<N>(regs));                       \
+  }                                                                                 \
+  template <class T>                                                                \
+  TC_DEVICE void name(T* p, value_of<T> v) {                                        \
+    name<1>(p, &v);                                                                 \
+  }
+#define TC_PLAIN_READ(p) (*(p))
+#define TC_PLAIN_WRITE(p, v) (*(p) = (v))
+TC_LOADS(load_global, TC_PLAIN_READ)
+TC_LOADS(load_global_readonly, __ldg)
+TC_LOADS(load_global_streaming, __ldcs)
+TC_LOADS(load_shared, TC_PLAIN_READ)
+TC_STORES(store_global, TC_PLAIN_WRITE)
+TC_STORES(store_global_streaming, __stcs)
+TC_STORES(store_shared, TC_PLAIN_WRITE)
+#undef TC_PLAIN_READ
+#undef TC_PLAIN_WRITE
+#undef TC_LOADS
+#undef TC_STORES
+
+template <class T> using shared_pointer = T*;
+template <class T>
+TC_DEVICE shared_pointer<T> shared_buffer(unsigned char* memory, int offset, int64_t) {
+  return reinterpret_cast<T*>(memory + offset);
+}
+template <class U, class T>
+TC_DEVICE shared_pointer<U> shared_cast(T* p) {
+  return reinterpret_cast<U*>(p);
+}
+template <class T>
+TC_DEVICE uint32_t shared_address(T* p) {
+  return uint32_t(__cvta_generic_to_shared(p));
+}
+
+// ---------------------------------------------------------------- asynchronous copies
+// 16 bytes bypass L1 (.cg); smaller ones must not (.ca). `prefetch`: bytes that L2 fetches with them.
+#define TC_CP_ASYNC(cache, hint)                                                               \
+  asm volatile("cp.async." cache ".shared.global" hint " [%0], [%1], %2, %3;" ::"r"(to),       \
+               "l"(from), "n"(bytes), "r"(valid_bytes)                                         \
+               : "memory")
+template <int bytes, int prefetch>
+TC_DEVICE void cp_async(uint32_t to, const void* generic, int valid_bytes) {
+  const size_t from = __cvta_generic_to_global(generic);
+  if constexpr (bytes == 16) {
+    if constexpr (prefetch == 256) TC_CP_ASYNC("cg", ".L2::256B");
+    else if constexpr (prefetch == 128) TC_CP_ASYNC("cg", ".L2::128B");
+    else if constexpr (prefetch == 64) TC_CP_ASYNC("cg", ".L2::64B");
+    else TC_CP_ASYNC("cg", "");
+  } else {
+    if constexpr (prefetch == 256) TC_CP_ASYNC("ca", ".L2::256B");
+    else if constexpr (prefetch == 128) TC_CP_ASYNC("ca", ".L2::128B");
+    else if constexpr (prefetch == 64) TC_CP_ASYNC("ca", ".L2::64B");
+    else TC_CP_ASYNC("ca", "");
+  }
+}
+#undef TC_CP_ASYNC
+
+template <int N, class T>
+TC_DEVICE void copy_async_partial(T* p, const T* src, int elements) {
+  constexpr int bytes = N * int(sizeof(T));
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "asynchronous copies move 4, 8 or 16 bytes");
+  cp_async<bytes, bytes == 16 ? 128 : 0>(shared_address(p), src, elements * int(sizeof(T)));
+}
+template <int N, class T>
+TC_DEVICE void copy_async(T* p, const T* src) {
+  copy_async_partial<N>(p, src, N);
+}
+template <int N, class T>
+TC_DEVICE void copy_async(T* p, const T* src, bool valid) {
+  copy_async_partial<N>(p, src, valid ? N : 0);
+}
+TC_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int newest_left>
+TC_DEVICE void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(newest_left) : "memory");
+}
+
+}  // namespace tc

@@ -1,0 +1,219 @@
+"""Builds generated kernels for the CPU: the engine once, then one small library a kernel.
+
+Everything is cached by content under the user's cache directory (``TILECORE_CACHE_DIR`` overrides
+it): sources, flags, compiler version and CPU make the key, and files appear by atomic rename, so
+that many processes may build at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+from tilecore.errors import ToolchainError
+
+_HERE = Path(__file__).parent
+_COMPILERS = ("g++", "clang++", "c++")
+
+# Stacks of lanes have 256 KiB (native/prepare.cpp); a frame may use three quarters of one.
+_LARGEST_FRAME_BYTES = 192 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorSupport:
+    """What a backend adds to the emulator.
+
+    Attributes:
+        header: name of its emulated header, which kernels include.
+        include_directories: where that header and what it includes are found.
+        sources: C++ files compiled once, together with the engine.
+        lanes_per_warp: 32 or 64; equals TC_LANES_PER_WARP of the header.
+    """
+
+    header: str
+    include_directories: tuple[Path, ...]
+    sources: tuple[Path, ...]
+    lanes_per_warp: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedKernel:
+    """A kernel compiled for the emulator.
+
+    Attributes:
+        name: the kernel's name in the text.
+        library: shared library with the entry ``tc_emulator_entry``.
+        engine: shared library with the engine and the backend's part.
+        support: what it was built with.
+        text: the generated text, as given.
+    """
+
+    name: str
+    library: Path
+    engine: Path
+    support: EmulatorSupport
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    command: str
+    version: str
+    flags: tuple[str, ...]
+
+
+def header_directory() -> Path:
+    """Directory of the vocabulary's own headers, shared by emulated and device headers."""
+    return _HERE / "headers"
+
+
+def cache_directory() -> Path:
+    """Where built libraries are kept."""
+    root = os.environ.get("TILECORE_CACHE_DIR") or platformdirs.user_cache_dir("tilecore")
+    return Path(root) / "emulator"
+
+
+def build_kernel(text: str, name: str, support: EmulatorSupport) -> EmulatedKernel:
+    """Compiles one kernel of a generated text.
+
+    Args:
+        text: C++ in the kernel vocabulary, without includes.
+        name: the kernel to launch.
+        support: the backend's header and sources.
+
+    Raises:
+        ToolchainError: no C++ compiler was found, or it refused the text.
+    """
+    compiler = find_compiler()
+    engine = build_engine(support)
+    source = (
+        f'#include "{support.header}"\n#line 1 "{name}.generated.cpp"\n{text}\n'
+        f"TC_EMULATOR_ENTRY({name})\n"
+    )
+    flags = _kernel_flags(compiler, support)
+    key = _digest(source, engine.name, *flags)
+    library = cache_directory() / "kernels" / f"{name}-{key}.so"
+    if not library.exists():
+        command = [compiler.command, "-shared", *flags, "-x", "c++", "-", "-x", "none", str(engine)]
+        _publish(library, command, source, what=f"kernel {name}")
+    return EmulatedKernel(name, library, engine, support, text)
+
+
+def build_engine(support: EmulatorSupport) -> Path:
+    """The shared library of engine and backend sources; seconds the first time, then cached."""
+    compiler = find_compiler()
+    native = sorted((_HERE / "native").glob("*.cpp"))
+    flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", *compiler.flags)
+    includes = _include_flags(support)
+    sources = [*native, *support.sources]
+    contents = [path.read_bytes() for path in (*sources, *_headers(support))]
+    key = _digest(compiler.version, cpu_fingerprint(), *flags, *contents)
+    library = cache_directory() / f"engine-{key}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(f"{library}.lock"):
+        if not library.exists():
+            unity = "".join(f'#include "{path}"\n' for path in sources)
+            command = [compiler.command, "-shared", *flags, *includes, "-x", "c++", "-", "-pthread"]
+            _publish(library, command, unity, what="the emulator's engine")
+    return library
+
+
+@functools.cache
+def find_compiler() -> _Compiler:
+    """The host C++ compiler: ``TILECORE_CXX``, or the first of g++, clang++, c++ on PATH."""
+    wanted = os.environ.get("TILECORE_CXX")
+    names = (wanted,) if wanted else _COMPILERS
+    command = next((path for name in names if (path := shutil.which(name))), None)
+    if command is None or os.name != "posix":
+        raise ToolchainError(
+            "the emulator needs a C++17 compiler on a POSIX system",
+            expected=" or ".join(names),
+            got="none on PATH" if command is None else os.name,
+            hint="install g++ or clang++, or set TILECORE_CXX",
+        )
+    version = subprocess.run(
+        [command, "--version"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()[0]
+    # Poison in local arrays finds registers that are read before they are written.
+    wished = ("-march=native", "-ftrivial-auto-var-init=pattern")
+    flags = tuple(flag for flag in wished if _accepts(command, flag))
+    return _Compiler(command, version, flags)
+
+
+@functools.cache
+def cpu_fingerprint() -> str:
+    """What ``-march=native`` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {features}"
+
+
+def _kernel_flags(compiler: _Compiler, support: EmulatorSupport) -> tuple[str, ...]:
+    return (
+        "-std=c++17",
+        "-O1",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-strict-aliasing",
+        "-ffp-contract=off",
+        "-w",
+        f"-Werror=frame-larger-than={_LARGEST_FRAME_BYTES}",
+        *compiler.flags,
+        *_include_flags(support),
+    )
+
+
+def _include_flags(support: EmulatorSupport) -> tuple[str, ...]:
+    return tuple(f"-I{path}" for path in (*support.include_directories, header_directory()))
+
+
+def _headers(support: EmulatorSupport) -> Iterable[Path]:
+    for directory in (_HERE / "native", header_directory(), *support.include_directories):
+        yield from sorted(directory.glob("*.h"))
+
+
+def _accepts(command: str, flag: str) -> bool:
+    probe = [command, flag, "-Werror", "-fsyntax-only", "-x", "c++", os.devnull]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:20]
+
+
+def _publish(library: Path, command: Sequence[str], source: str, *, what: str) -> None:
+    """Runs a compiler that reads `source` from stdin, and renames its output into place."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        output = Path(scratch) / library.name
+        done = subprocess.run(
+            [*command, "-o", str(output)], input=source, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            kept = library.with_suffix(".failed.cpp")
+            kept.write_text(source)
+            raise ToolchainError(
+                f"the C++ compiler refused {what}:\n{done.stderr.strip()[:4000]}",
+                hint=f"command: {' '.join(command)} < {kept}",
+            )
+        os.replace(output, library)
