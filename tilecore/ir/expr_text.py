@@ -85,6 +85,11 @@ def name_text(name: str) -> str:
     return f"`{name}`"
 
 
+def title_text(name: str) -> str:
+    """The name of a program or a kernel: reserved words are free there."""
+    return name if _IDENTIFIER.fullmatch(name) else name_text(name)
+
+
 def call_dtype(op: str, args: tuple[Expr, ...]) -> DType:
     """The dtype that a call has in the text when none is written."""
     if op in BOOL_CALLS:

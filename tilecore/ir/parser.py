@@ -79,7 +79,7 @@ class _ProgramParser(StmtParser):
     def program(self) -> Program:
         loc = self.loc
         self.expect("program")
-        name = self.name()
+        name = self.expect_kind("name", "quoted").text
         symbols = self.sequence(self._scalar, "[", "]") if self.at("[") else ()
         self._declare_scalar_params()
         params = self.sequence(self._param, "(", ")")
@@ -149,7 +149,7 @@ class _ProgramParser(StmtParser):
         loc = self.loc
         outside = dict(self.names)
         self.expect("kernel")
-        name = self.name()
+        name = self.expect_kind("name", "quoted").text
         axes = self.sequence(self._grid_axis, "(", ")")
         self.expect("threads")
         threads = self.integer()

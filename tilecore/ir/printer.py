@@ -36,6 +36,7 @@ from tilecore.ir.expr_text import (
     literal_text,
     name_text,
     promises_text,
+    title_text,
 )
 from tilecore.ir.program import Kernel, Param, Program
 
@@ -55,7 +56,7 @@ def format_program(program: Program, *, locs: bool = False) -> str:
     symbols = ", ".join(
         f"{name_text(v.name)}: {v.dtype}{promises_text(v)}" for v in program.symbols
     )
-    head = f"program {name_text(program.name)}"
+    head = f"program {title_text(program.name)}"
     head += f"[{symbols}]" if symbols else ""
     head += f"({', '.join(_param(param) for param in program.params)})"
     if program.outputs:
@@ -102,7 +103,7 @@ def _kernel_lines(kernel: Kernel, locs: bool) -> list[str]:
         f"{format_var(var)} in {format_expr(extent)}"
         for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True)
     )
-    head = f"kernel {name_text(kernel.name)}({axes}) threads {kernel.threads}"
+    head = f"kernel {title_text(kernel.name)}({axes}) threads {kernel.threads}"
     if kernel.block_order is not None:
         head += f" order {name_text(kernel.block_order.order)} {kernel.block_order.panel}"
     if kernel.cluster != (1, 1, 1):

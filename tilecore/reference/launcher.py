@@ -1,0 +1,85 @@
+"""The reference behind the same call as a compiled program: addresses in, results in memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from tilecore.errors import LaunchError
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import numpy_dtype
+from tilecore.ir.expr import Expr, Var
+from tilecore.ir.program import Program
+from tilecore.ir.signature import program_arguments
+from tilecore.reference.evaluate import Frame
+from tilecore.reference.run import run
+from tilecore.reference.tile_ops import scalar
+from tilecore.reference.values import Array, value_dtype
+
+
+class ReferenceLauncher:
+    """Executes a tile program on host memory. Callable like every backend's launcher.
+
+    Args:
+        program: a program of the TILE level.
+        exact_dtypes: round floats to their dtype at every operation and store, so that results
+            look like a device's; False keeps float64 until the final store.
+    """
+
+    def __init__(self, program: Program, exact_dtypes: bool = False) -> None:
+        self.program = program
+        self.exact_dtypes = exact_dtypes
+
+    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
+        """Run the program now.
+
+        Args:
+            arguments: in the order of `program_arguments`: host addresses of buffers' first
+                elements, Python numbers for scalars and dynamic sizes. Workspaces are not read.
+            stream: ignored; there is only one order of execution.
+
+        Raises:
+            LaunchError: wrong number of arguments, or what `run` raises.
+        """
+        order = program_arguments(self.program)
+        if len(order) != len(arguments):
+            raise LaunchError("wrong number of arguments", expected=len(order), got=len(arguments))
+        given = dict(zip((item.name for item in order), arguments, strict=True))
+        frame = Frame(())
+        for item in order:
+            if isinstance(item, Var):
+                frame.values[item.name] = np.asarray(given[item.name], value_dtype(item.dtype))
+        named: dict[str, Any] = {}
+        for item in (*self.program.params, *self.program.symbols):
+            value = given[item.name]
+            named[item.name] = (
+                _array_at(item, int(value), frame) if isinstance(item, Buffer) else value
+            )
+        run(self.program, named, exact_dtypes=self.exact_dtypes)
+
+
+def _array_at(buffer: Buffer, address: int, frame: Frame) -> Array:
+    """The host memory at `address` as an array of the buffer's shape, strides and dtype.
+
+    Sub-byte elements are expected unpacked, one a byte, as `numpy_dtype` stores them.
+    """
+
+    def numbers(exprs: tuple[Expr, ...]) -> tuple[int, ...]:
+        return tuple(int(scalar(expr, frame)) for expr in exprs)
+
+    shape, dtype = numbers(buffer.shape), numpy_dtype(buffer.dtype)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if buffer.strides is None:
+        strides = tuple(int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape)))
+    else:
+        strides = numbers(buffer.strides)
+    if any(stride < 0 for stride in strides):
+        raise LaunchError("negative strides", got=buffer.name)
+    count = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+    raw = (ctypes.c_byte * (count * dtype.itemsize)).from_address(address)
+    flat = np.ctypeslib.as_array(raw).view(dtype)
+    steps = tuple(step * dtype.itemsize for step in strides)
+    return np.lib.stride_tricks.as_strided(flat, shape, steps)
