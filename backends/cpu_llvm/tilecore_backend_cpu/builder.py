@@ -85,7 +85,7 @@ class ModuleWriter:
     def __init__(self, triple: str = "") -> None:
         self._triple = triple
         self._declarations: dict[str, str] = {}
-        self._globals: list[str] = []
+        self._globals: dict[str, str] = {}
         self._functions: list[FunctionWriter] = []
         self._attributes: str = "nounwind"
 
@@ -97,14 +97,19 @@ class ModuleWriter:
         )
 
     def declare(self, name: str, result: str, parameters: Sequence[str], attributes: str = "") -> None:
-        """Declare an external function or intrinsic once."""
+        """Declare an external function or intrinsic once; functions of the module need none."""
         text = f"declare {result} @{name}({', '.join(parameters)}) {attributes}".rstrip()
         self._declarations.setdefault(name, text)
 
     def constant(self, name: str, kind: str, text: str, align: int = 64) -> Value:
         """Add a private constant and return its address."""
-        self._globals.append(f"@{name} = private unnamed_addr constant {kind} {text}, align {align}")
+        line = f"@{name} = private unnamed_addr constant {kind} {text}, align {align}"
+        self._globals[name] = line
         return Value("ptr", f"@{name}")
+
+    def has_global(self, name: str) -> bool:
+        """Whether a constant of that name was added."""
+        return name in self._globals
 
     def constant_bytes(self, name: str, data: bytes, align: int = 1) -> Value:
         """Add private constant bytes and return their address."""
@@ -122,8 +127,10 @@ class ModuleWriter:
     def __str__(self) -> str:
         head = [f'target triple = "{self._triple}"'] if self._triple else []
         body = [str(function) for function in self._functions]
+        for function in self._functions:
+            self._declarations.pop(function.name, None)
         tail = [f"attributes #0 = {{ {self._attributes} }}"]
-        return "\n".join([*head, *self._globals, *self._declarations.values(), *body, *tail]) + "\n"
+        return "\n".join([*head, *self._globals.values(), *self._declarations.values(), *body, *tail]) + "\n"
 
 
 @dataclass(slots=True)
@@ -134,6 +141,8 @@ class Loop:
     carried: list[Value]
     next_values: list[Value] | None = None
     results: list[Value] | None = None
+    latch: str = ""
+    done: str = ""
 
     def carry(self, values: Sequence[Value]) -> None:
         """Set what the carried values are in the next step."""
@@ -162,10 +171,11 @@ class FunctionWriter:
         self._count = 0
         self.block = "entry"
         self.is_terminated = False
+        self.attributes = ""
 
     def __str__(self) -> str:
         body = "\n".join(["entry:", *self._allocas, *self._lines])
-        return f"{self._head}) #0 {{\n{body}\n}}"
+        return f"{self._head}) {self.attributes} #0 {{\n{body}\n}}"
 
     # -- plumbing -------------------------------------------------------------------------------
 
@@ -390,7 +400,7 @@ class FunctionWriter:
         is_below = self.icmp("slt", index, stop)
         self.terminate(f"br {is_below}, label %{body}, label %{done}")
         self.begin_block(body)
-        state = Loop(index, values)
+        state = Loop(index, values, latch=latch, done=done)
         yield state
         self.begin_block(latch)
         following = self.add(index, self.const(step, index.type))

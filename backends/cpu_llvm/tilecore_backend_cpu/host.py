@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 # arch_prctl(2) sub-function and state component of Linux' dynamic XSAVE features
 # (Documentation/arch/x86/xstate.rst of the kernel): tile data is component 18.
@@ -67,14 +67,18 @@ class HostCpu:
 
 
 def _cache_sizes() -> tuple[int, int, int]:
-    """L1 data, L2 and L3 bytes from sysconf; fixed guesses where the system does not say."""
-    names = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE", "SC_LEVEL3_CACHE_SIZE")
-    sizes = []
-    for name, fallback in zip(names, _FALLBACK_CACHE_BYTES, strict=True):
-        known = name in os.sysconf_names
-        size = os.sysconf(name) if known else 0
-        sizes.append(size if size > 0 else fallback)
-    return sizes[0], sizes[1], sizes[2]
+    """L1 data, L2 and L3 bytes as Linux lists them; fixed guesses where the system does not say."""
+    sizes = dict(zip((1, 2, 3), _FALLBACK_CACHE_BYTES, strict=True))
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            kind = (folder / "type").read_text().strip()
+            level = int((folder / "level").read_text())
+            size = (folder / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and size.endswith("K"):
+            sizes[level] = int(size[:-1]) << 10
+    return sizes[1], sizes[2], sizes[3]
 
 
 def request_tile_permission() -> bool:

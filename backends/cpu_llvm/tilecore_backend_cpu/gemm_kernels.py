@@ -1,0 +1,343 @@
+"""Register-blocked matrix multiplication: C[m, n] += A[m, k] * B[k, n] on packed operands.
+
+Operand formats (all sizes static, element strides):
+  A   row-major (m, k) with pitch `a_pitch`, or, for `a_is_transposed`, (k, m) with that pitch.
+  B   panels of `n_block` columns: [n / n_block][k / group][n_block][group], zero beyond n and k.
+      `group` elements of k lie together where the instruction takes them together.
+  C   row-major (m, n) in the accumulator's type, pitch `c_pitch`, a multiple of the vector.
+
+Blocking follows "Anatomy of High-Performance Matrix Multiplication" (Goto, van de Geijn, 2008):
+a panel of B stays in the first-level cache while rows of A pass by; the accumulators of a
+rows x columns block stay in registers over all of k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecore.ir.dtypes import DType, float32
+
+from .builder import FunctionWriter, ModuleWriter, Value, vector_type
+from .conversions import compute_type, convert, storage_type, widen
+from .host import HostCpu
+
+
+@dataclass(frozen=True, slots=True)
+class GemmShape:
+    """One multiplication: sizes, element types, pitches (elements)."""
+
+    m: int
+    n: int
+    k: int
+    a_dtype: DType
+    b_dtype: DType
+    c_dtype: DType
+    a_pitch: int
+    c_pitch: int
+    a_is_transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPlan:
+    """How a multiplication of given element types runs on a CPU.
+
+    `kind` is ``tile`` (AMX), ``dot`` (bfloat16 pair dot products) or ``fma``. `group` elements of
+    k are interleaved in B. `n_block` is the width of a panel of B, `m_block` the most rows of a
+    register block. `a_dtype` is what A must be stored as: kernels do not convert A.
+    """
+
+    kind: str
+    group: int
+    n_block: int
+    m_block: int
+    k_block: int
+    a_dtype: DType
+
+
+def plan_gemm(a: DType, b: DType, c: DType, cpu: HostCpu) -> GemmPlan:
+    """Choose the instruction and the blocking for the three element types."""
+    names = (a.name, b.name, c.name)
+    if names == ("bfloat16", "bfloat16", "float32"):
+        if cpu.has_amx_bf16:
+            return GemmPlan("tile", 2, 16, 32, 32, a)
+        if cpu.has_bf16_dot:
+            return GemmPlan("dot", 2, 32, 14, 2, a)
+    is_bytes = all(name in ("int8", "uint8") for name in names[:2]) and c.bits == 32 and c.is_int
+    if is_bytes and cpu.has_amx_int8:
+        return GemmPlan("tile", 4, 16, 32, 64, a)
+    lanes = cpu.lanes(max(32, c.bits))
+    registers = cpu.vector_registers
+    columns = 3 if registers == 32 and cpu.vector_bits == 128 else 2
+    rows = max(1, (registers - columns - 2) // columns)
+    # Narrow accumulators are kept in fp32 over k; A comes in the type of the arithmetic.
+    wide = float32 if c.is_float and c.bits < 32 else c
+    return GemmPlan("fma", 1, columns * lanes, rows, 1, wide)
+
+
+def split_rows(m: int, largest: int) -> list[tuple[int, int]]:
+    """Cut m rows into blocks of nearly equal height: [(rows, how many blocks)]."""
+    blocks = -(-m // largest)
+    small, extra = divmod(m, blocks)
+    parts = [(small + 1, extra), (small, blocks - extra)]
+    return [(rows, count) for rows, count in parts if rows and count]
+
+
+def _tile_config() -> bytes:
+    """AMX palette 1 with all eight tiles 16 rows of 64 bytes (Intel SDM, LDTILECFG)."""
+    return bytes([1, 0, *[0] * 14, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
+
+
+def emit_tile_config(w: FunctionWriter) -> None:
+    """Configure this thread's tile registers; once per thread before any `tile` kernel."""
+    name = "tilecore_tile_config"
+    if not w.module.has_global(name):
+        w.module.constant_bytes(name, _tile_config(), 64)
+    _tile_op(w, "ldtilecfg", [Value("ptr", f"@{name}")])
+
+
+def emit_tile_release(w: FunctionWriter) -> None:
+    """Give the tile registers back to their initial state."""
+    _tile_op(w, "tilerelease", [])
+
+
+def _tile_op(w: FunctionWriter, name: str, arguments: list[Value | int]) -> None:
+    values = [Value("i8", str(a)) if isinstance(a, int) else a for a in arguments]
+    w.call(f"llvm.x86.{name}", "void", values)
+
+
+class GemmEmitter:
+    """Writes multiplication functions into a module; equal ones are written once."""
+
+    def __init__(self, module: ModuleWriter, cpu: HostCpu) -> None:
+        self.module = module
+        self.cpu = cpu
+        self._names: dict[object, str] = {}
+
+    def function(self, shape: GemmShape, plan: GemmPlan, clear: bool) -> str:
+        """Name of ``void f(ptr A, ptr B, ptr C)`` for `shape`; `clear` overwrites C."""
+        key = (shape, plan, clear)
+        if key not in self._names:
+            name = f"gemm{len(self._names)}_{shape.m}x{shape.n}x{shape.k}"
+            self._names[key] = name
+            w = self.module.function(
+                name, "void", [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")], "internal"
+            )
+            if plan.kind == "tile":
+                self._tile_gemm(w, shape, plan, clear)
+            else:
+                self._vector_gemm(w, shape, plan, clear)
+            w.ret()
+        return self._names[key]
+
+    # -- vector instructions --------------------------------------------------------------------
+
+    def _vector_gemm(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, clear: bool) -> None:
+        a, b, c = w.parameters
+        chunk = self._k_chunk(shape, plan)
+        panel_bytes = -(-shape.k // plan.group) * plan.group * plan.n_block * shape.b_dtype.bytes
+        for start in range(0, shape.k, chunk) if shape.k else [0]:
+            length = min(chunk, shape.k - start)
+            is_clear = clear and start == 0
+            b_at = w.offset_bytes(b, start * plan.n_block * shape.b_dtype.bytes)
+            a_at = w.offset_bytes(a, start * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1))
+            full, rest = divmod(shape.n, plan.n_block)
+            with w.loop(w.i64(0), w.i64(full)) as panels:
+                b_panel = w.offset_bytes(b_at, w.mul(panels.index, w.i64(panel_bytes)))
+                column = w.mul(panels.index, w.i64(plan.n_block * shape.c_dtype.bytes))
+                self._rows(w, (shape, plan, length, is_clear, plan.n_block), a_at, b_panel, w.offset_bytes(c, column))
+            if rest:
+                b_panel = w.offset_bytes(b_at, full * panel_bytes)
+                c_panel = w.offset_bytes(c, full * plan.n_block * shape.c_dtype.bytes)
+                self._rows(w, (shape, plan, length, is_clear, rest), a_at, b_panel, c_panel)
+
+    def _k_chunk(self, shape: GemmShape, plan: GemmPlan) -> int:
+        """Depth of k whose panel of B fills at most two thirds of the first-level cache."""
+        depth = self.cpu.l1_bytes * 2 // 3 // (plan.n_block * shape.b_dtype.bytes)
+        pieces = max(1, -(-shape.k // max(depth, 32)))
+        return -(-(-(-shape.k // pieces)) // 8) * 8 or 8
+
+    def _rows(self, w: FunctionWriter, key: tuple, a: Value, b: Value, c: Value) -> None:
+        """Pass the rows of A by one panel of B."""
+        shape, plan, length, is_clear, columns = key
+        row = 0
+        a_row = plan.a_dtype.bytes * (1 if shape.a_is_transposed else shape.a_pitch)
+        c_row = shape.c_pitch * shape.c_dtype.bytes
+        for rows, count in split_rows(shape.m, plan.m_block):
+            micro = self._micro(shape, plan, rows, columns, length, is_clear)
+            with w.loop(w.i64(0), w.i64(count)) as blocks:
+                first = w.add(w.mul(blocks.index, w.i64(rows)), w.i64(row))
+                a_at = w.offset_bytes(a, w.mul(first, w.i64(a_row)))
+                c_at = w.offset_bytes(c, w.mul(first, w.i64(c_row)))
+                w.call(micro, "void", [a_at, b, c_at])
+            row += rows * count
+
+    def _micro(
+        self, shape: GemmShape, plan: GemmPlan, rows: int, columns: int, length: int, clear: bool
+    ) -> str:
+        """A function for one register block over `length` of k."""
+        lanes = self.cpu.lanes(max(32, shape.c_dtype.bits))
+        vectors = -(-columns // lanes)
+        key = ("micro", shape.a_pitch, shape.c_pitch, shape.a_is_transposed, shape.a_dtype, shape.b_dtype,
+               shape.c_dtype, plan, rows, vectors, length, clear)  # fmt: skip
+        if key not in self._names:
+            name = f"micro{len(self._names)}_{rows}x{vectors * lanes}x{length}"
+            self._names[key] = name
+            w = self.module.function(
+                name, "void", [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")], "internal"
+            )
+            w.attributes = "noinline"
+            _MicroKernel(w, shape, plan, lanes).emit(rows, vectors, length, clear)
+        return self._names[key]
+
+    # -- tile instructions ----------------------------------------------------------------------
+
+    def _tile_gemm(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, clear: bool) -> None:
+        """Blocks of 32 x 32 in four accumulator tiles; A and C are padded to 16 rows."""
+        a, b, c = w.parameters
+        k_tiles = -(-shape.k // plan.k_block)
+        half_panel = k_tiles * plan.k_block * 16 * shape.b_dtype.bytes
+        m_pairs, m_rest = divmod(-(-shape.m // 16), 2)
+        n_pairs, n_rest = divmod(-(-shape.n // 16), 2)
+        for n_tiles, n_count, n_first in ((2, n_pairs, 0), (1, n_rest, n_pairs * 2)):
+            if not n_count:
+                continue
+            with w.loop(w.i64(0), w.i64(n_count)) as columns:
+                n_tile = w.add(w.mul(columns.index, w.i64(n_tiles)), w.i64(n_first))
+                b_at = w.offset_bytes(b, w.mul(n_tile, w.i64(half_panel)))
+                c_column = w.offset_bytes(c, w.mul(n_tile, w.i64(64)))
+                for m_tiles, m_count, m_first in ((2, m_pairs, 0), (1, m_rest, m_pairs * 2)):
+                    if not m_count:
+                        continue
+                    with w.loop(w.i64(0), w.i64(m_count)) as rows:
+                        m_tile = w.add(w.mul(rows.index, w.i64(m_tiles)), w.i64(m_first))
+                        a_at = w.offset_bytes(a, w.mul(m_tile, w.i64(16 * shape.a_pitch * shape.a_dtype.bytes)))
+                        c_at = w.offset_bytes(c_column, w.mul(m_tile, w.i64(16 * shape.c_pitch * 4)))
+                        self._tile_block(w, shape, plan, (m_tiles, n_tiles, k_tiles), (a_at, b_at, c_at), clear)
+
+    def _tile_block(
+        self,
+        w: FunctionWriter,
+        shape: GemmShape,
+        plan: GemmPlan,
+        tiles: tuple[int, int, int],
+        operands: tuple[Value, Value, Value],
+        clear: bool,
+    ) -> None:
+        m_tiles, n_tiles, k_tiles = tiles
+        a, b, c = operands
+        a_pitch = shape.a_pitch * shape.a_dtype.bytes
+        c_pitch = shape.c_pitch * 4
+        half_panel = k_tiles * 1024
+        multiply = _tile_multiply(shape)
+        places = [
+            (2 * i + j, w.offset_bytes(c, i * 16 * c_pitch + j * 64)) for i in range(m_tiles) for j in range(n_tiles)
+        ]
+        for tile, address in places:
+            if clear:
+                _tile_op(w, "tilezero", [tile])
+            else:
+                _tile_op(w, "tileloadd64", [tile, address, w.i64(c_pitch)])
+        with w.loop(w.i64(0), w.i64(k_tiles)) as steps:
+            a_at = w.offset_bytes(a, w.mul(steps.index, w.i64(64)))
+            b_at = w.offset_bytes(b, w.mul(steps.index, w.i64(1024)))
+            for j in range(n_tiles):
+                _tile_op(w, "tileloadd64", [6 + j, w.offset_bytes(b_at, j * half_panel), w.i64(64)])
+            for i in range(m_tiles):
+                _tile_op(w, "tileloadd64", [4 + i, w.offset_bytes(a_at, i * 16 * a_pitch), w.i64(a_pitch)])
+                for j in range(n_tiles):
+                    _tile_op(w, multiply, [2 * i + j, 4 + i, 6 + j])
+        for tile, address in places:
+            _tile_op(w, "tilestored64", [tile, address, w.i64(c_pitch)])
+
+
+def _tile_multiply(shape: GemmShape) -> str:
+    if shape.a_dtype.is_float:
+        return "tdpbf16ps"
+    signs = "".join("s" if dtype.kind == "int" else "u" for dtype in (shape.a_dtype, shape.b_dtype))
+    return f"tdpb{signs}d"
+
+
+class _MicroKernel:
+    """One register block: rows x vectors accumulators, k unrolled by four groups."""
+
+    UNROLL = 4
+
+    def __init__(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, lanes: int) -> None:
+        self.w, self.shape, self.plan, self.lanes = w, shape, plan, lanes
+        self.kind = vector_type(compute_type(shape.c_dtype), lanes)
+
+    def emit(self, rows: int, vectors: int, length: int, clear: bool) -> None:
+        w, shape, plan = self.w, self.shape, self.plan
+        a, b, c = w.parameters
+        c_type = storage_type(shape.c_dtype)
+        step = self.lanes * shape.c_dtype.bytes
+        places = [
+            w.offset_bytes(c, r * shape.c_pitch * shape.c_dtype.bytes + v * step)
+            for r in range(rows)
+            for v in range(vectors)
+        ]
+        totals = [w.const(0, self.kind) for _ in places]
+        groups = -(-length // plan.group)
+        full = groups // self.UNROLL
+        a_step = plan.group * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1)
+        b_step = plan.group * plan.n_block * shape.b_dtype.bytes
+        with w.loop(w.i64(0), w.i64(full), carried=[a, b, *totals]) as loop:
+            a_now, b_now, *totals = loop.carried
+            for u in range(self.UNROLL):
+                totals = self._step(a_now, b_now, u * a_step, u * b_step, totals, rows, vectors)
+            a_next = w.offset_bytes(a_now, self.UNROLL * a_step)
+            loop.carry([a_next, w.offset_bytes(b_now, self.UNROLL * b_step), *totals])
+        assert loop.results is not None
+        a_now, b_now, *totals = loop.results
+        for u in range(groups % self.UNROLL):
+            totals = self._step(a_now, b_now, u * a_step, u * b_step, totals, rows, vectors)
+        for place, total in zip(places, totals, strict=True):
+            if not clear:
+                old = widen(w, w.load(place, vector_type(c_type, self.lanes)), shape.c_dtype)
+                total = w.add(total, old)
+            self._store(total, place)
+        w.ret()
+
+    def _store(self, total: Value, place: Value) -> None:
+        from .conversions import narrow
+
+        self.w.store(narrow(self.w, total, self.shape.c_dtype), place)
+
+    def _step(
+        self, a: Value, b: Value, a_offset: int, b_offset: int, totals: list[Value], rows: int, vectors: int
+    ) -> list[Value]:
+        """One group of k: every row times every vector of B."""
+        w, shape, plan = self.w, self.shape, self.plan
+        width = self.lanes * plan.group * shape.b_dtype.bytes
+        columns = [self._load_b(w.offset_bytes(b, b_offset + v * width)) for v in range(vectors)]
+        row_bytes = plan.a_dtype.bytes * (1 if shape.a_is_transposed else shape.a_pitch)
+        result = list(totals)
+        for r in range(rows):
+            left = self._load_a(w.offset_bytes(a, a_offset + r * row_bytes))
+            for v in range(vectors):
+                result[r * vectors + v] = self._multiply(left, columns[v], result[r * vectors + v])
+        return result
+
+    def _load_a(self, place: Value) -> Value:
+        w, plan = self.w, self.plan
+        if plan.kind == "dot":
+            pair = w.splat(w.load(place, "i32", 2), self.lanes)
+            return w.bitcast(pair, vector_type("bfloat", 2 * self.lanes))
+        element = widen(w, w.load(place, storage_type(plan.a_dtype)), plan.a_dtype)
+        return w.splat(element, self.lanes)
+
+    def _load_b(self, place: Value) -> Value:
+        w, shape, plan = self.w, self.shape, self.plan
+        stored = w.load(place, vector_type(storage_type(shape.b_dtype), self.lanes * plan.group))
+        if plan.kind == "dot":
+            return stored
+        return convert(w, widen(w, stored, shape.b_dtype), shape.b_dtype, shape.c_dtype)
+
+    def _multiply(self, a: Value, b: Value, total: Value) -> Value:
+        w = self.w
+        if self.plan.kind == "dot":
+            bits = self.lanes * 32
+            return w.call(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", self.kind, [total, a, b])
+        if self.shape.c_dtype.is_float:
+            return w.fma(a, b, total)
+        return w.add(w.mul(a, b), total)

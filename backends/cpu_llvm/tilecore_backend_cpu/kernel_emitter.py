@@ -1,0 +1,238 @@
+"""Programs to one LLVM module: an entry that runs the kernels in order, a worker per kernel.
+
+The entry lays a kernel's arguments into a record on its stack and starts the team. Each worker
+takes its own scratch memory and then blocks of the grid, a few at a time, from a shared counter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilecore.hooks.records import CompileOptions, KernelSource, Source
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Const, Expr
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.signature import Argument, kernel_arguments, program_arguments
+from tilecore.ir.stmts import Allocate, Assert, Gemm
+from tilecore.ir.visit import walk_stmts
+
+from .builder import FunctionWriter, ModuleWriter, Value
+from .contractions import zero_bytes
+from .conversions import compute_type
+from .expressions import index
+from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
+from .host import HostCpu
+from .scheduling import BufferPlan, gemm_plan, plan_buffers
+from .state import Arena, BlockState
+from .statements import emit_block, place_buffer
+from .storage import Storage
+from .vector_math import VectorMath
+
+ENTRY = "tilecore_run"
+"""``void tilecore_run(ptr scratch, i64 scratch_bytes_per_thread, i64 max_threads, arguments...)``;
+integers and sizes are i64, floats double, buffers pointers."""
+
+# Slots (of 8 bytes) of the record that workers share; the two counters have a cache line each.
+_NEXT_BLOCK, _NEXT_THREAD, _TOTAL, _CHUNK, _SCRATCH, _SCRATCH_BYTES, _GRID, _ARGUMENTS = 0, 8, 16, 17, 18, 19, 20, 23
+CHUNKS_PER_THREAD = 32
+"""Blocks are handed out in chunks, so many to a thread that a slow one does not hold up the rest."""
+
+
+def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Source:
+    """Source of a whole scheduled program."""
+    module = ModuleWriter()
+    module.set_target(cpu.name, cpu.feature_string, cpu.vector_bits)
+    gemm = GemmEmitter(module, cpu)
+    sources, workers = [], []
+    for kernel in program.kernels:
+        arguments = kernel_arguments(program, kernel)
+        worker = _Worker(module, kernel, arguments, cpu, gemm)
+        worker.emit()
+        workers.append((kernel, arguments, worker.name))
+        has_assert = any(isinstance(stmt, Assert) for stmt in walk_stmts(kernel.body))
+        extra = (("has_assert", has_assert), ("scratch_bytes", worker.arena.bytes))
+        sources.append(KernelSource(worker.name, arguments, kernel.grid, kernel.threads, 0, (1, 1, 1), extra))
+    _emit_entry(module, program, workers)
+    return Source(str(module), "llvm", tuple(sources))
+
+
+def _parameter_type(argument: Argument) -> str:
+    if isinstance(argument, Buffer):
+        return "ptr"
+    return "double" if argument.dtype.is_float else "i64"
+
+
+def _emit_entry(module: ModuleWriter, program: Program, workers: list) -> None:
+    everything = program_arguments(program)
+    parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
+    parameters += [(_parameter_type(argument), f"arg.{argument.name}") for argument in everything]
+    w = module.function(ENTRY, "void", parameters)
+    by_name = dict(zip((a.name for a in everything), w.parameters[3:], strict=True))
+    for kernel, arguments, worker in workers:
+        _emit_launch(w, kernel, arguments, worker, by_name)
+    w.ret()
+
+
+def _emit_launch(
+    w: FunctionWriter, kernel: Kernel, arguments: tuple[Argument, ...], worker: str, by_name: Mapping[str, Value]
+) -> None:
+    """Fill the record of one kernel and run its workers."""
+    record = w.alloca("i64", _ARGUMENTS + len(arguments))
+    state = _host_state(w, by_name)
+    total: Value = w.i64(1)
+    for axis in range(3):
+        extent = index(state, kernel.grid[axis]) if axis < len(kernel.grid) else w.i64(1)
+        extent = w.intrinsic("smax", [extent, w.i64(0)])
+        total = w.mul(total, extent)
+        w.store(extent, w.offset(record, "i64", _GRID + axis))
+    for slot, argument in enumerate(arguments):
+        w.store(by_name[argument.name], w.offset(record, "i64", _ARGUMENTS + slot))
+    most = w.cast("sext", w.call("omp_get_max_threads", "i32", []), "i64")
+    threads = w.intrinsic("smin", [w.intrinsic("smin", [most, w.parameters[2]]), total])
+    shares = w.mul(w.intrinsic("smax", [threads, w.i64(1)]), w.i64(CHUNKS_PER_THREAD))
+    chunk = w.intrinsic("smax", [w.binary("sdiv", total, shares), w.i64(1)])
+    for slot, value in (
+        (_NEXT_BLOCK, w.i64(0)),
+        (_NEXT_THREAD, w.i64(0)),
+        (_TOTAL, total),
+        (_CHUNK, chunk),
+        (_SCRATCH, w.parameters[0]),
+        (_SCRATCH_BYTES, w.parameters[1]),
+    ):
+        w.store(value, w.offset(record, "i64", slot))
+    label = w.fresh("launch")
+    w.terminate(f"br {w.icmp('sgt', threads, w.i64(1))}, label %{label}.team, label %{label}.few")
+    w.begin_block(f"{label}.team")
+    count = w.cast("trunc", threads, "i32")
+    w.module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+    w.line(f"call void @GOMP_parallel(ptr @{worker}, {record}, {count}, i32 0)")
+    w.terminate(f"br label %{label}.end")
+    w.begin_block(f"{label}.few")
+    with w.when(w.icmp("eq", threads, w.i64(1))):
+        w.call(worker, "void", [record])
+    w.begin_block(f"{label}.end")
+
+
+def _host_state(w: FunctionWriter, by_name: Mapping[str, Value]) -> BlockState:
+    """A state in which grid expressions can be evaluated."""
+    from .host import detect_host
+
+    cpu = detect_host()
+    state = BlockState(w, cpu, VectorMath(w, cpu), Arena(), Value("ptr", "null"))
+    state.wide.update({name: value for name, value in by_name.items() if value.type == "i64"})
+    return state
+
+
+class _Worker:
+    """The function that each thread of the team runs for one kernel."""
+
+    def __init__(
+        self, module: ModuleWriter, kernel: Kernel, arguments: tuple[Argument, ...], cpu: HostCpu, gemm: GemmEmitter
+    ) -> None:
+        self.kernel, self.arguments, self.cpu = kernel, arguments, cpu
+        self.name = f"{kernel.name}_worker"
+        self.w = module.function(self.name, "void", [("ptr noalias", "record")])
+        self.arena = Arena()
+        self.plan: BufferPlan = plan_buffers(kernel, cpu)
+        self.state = BlockState(self.w, cpu, VectorMath(self.w, cpu), self.arena, Value("ptr", "%scratch"))
+        self.state.gemm = gemm
+        self.state.layouts = dict(self.plan.layouts)
+        self.state.packings = dict(self.plan.packings)
+
+    def emit(self) -> None:
+        w = self.w
+        uses_tiles = any(
+            isinstance(stmt, Gemm) and gemm_plan(stmt, self.cpu).kind == "tile" for stmt in walk_stmts(self.kernel.body)
+        )
+        self._bind_arguments()
+        self._own_scratch()
+        if uses_tiles:
+            emit_tile_config(w)
+        self._blocks()
+        if uses_tiles:
+            emit_tile_release(w)
+        w.ret()
+
+    def _slot(self, slot: int, kind: str = "i64") -> Value:
+        return self.w.load(self.w.offset(self.w.parameters[0], "i64", slot), kind, 8)
+
+    def _bind_arguments(self) -> None:
+        w, s = self.w, self.state
+        for slot, argument in enumerate(self.arguments):
+            value = self._slot(_ARGUMENTS + slot, _parameter_type(argument))
+            if isinstance(argument, Buffer):
+                s.storage[argument.name] = Storage(argument, value, None)
+            elif argument.dtype.is_float:
+                s.values[argument.name] = w.cast("fptrunc", value, compute_type(argument.dtype))
+            elif argument.dtype.is_bool:
+                s.values[argument.name] = w.icmp("ne", value, w.i64(0))
+            else:
+                low = -math.inf if argument.lower is None else argument.lower
+                high = math.inf if argument.upper is None else argument.upper
+                s.bind_index(argument.name, value, low, high)
+        for name, storage in list(s.storage.items()):
+            s.storage[name] = Storage(storage.buffer, storage.pointer, self._strides(storage.buffer))
+
+    def _strides(self, buffer: Buffer) -> tuple[int | Value, ...]:
+        """Element strides of a global buffer: constants where they are known."""
+        s, w = self.state, self.w
+        if buffer.strides is not None:
+            return tuple(int(e.value) if isinstance(e, Const) else index(s, e) for e in buffer.strides)
+        strides: list[int | Value] = []
+        running: int | Value = 1
+        for extent in reversed(buffer.shape):
+            strides.append(running)
+            running = _times(s, running, extent)
+        del w
+        return tuple(reversed(strides))
+
+    def _own_scratch(self) -> None:
+        """This thread's part of the scratch memory, and buffers whose padding is zeroed once."""
+        w, s = self.w, self.state
+        ticket = w.emit("i64", f"atomicrmw add {w.offset(w.parameters[0], 'i64', _NEXT_THREAD)}, i64 1 monotonic")
+        offset = w.mul(ticket, self._slot(_SCRATCH_BYTES))
+        base = self._slot(_SCRATCH, "ptr")
+        w.line(f"%scratch = getelementptr i8, {base}, {offset}")
+        w.line('call void @llvm.assume(i1 true) [ "align"(ptr %scratch, i64 64) ]')
+        w.module.declare("llvm.assume", "void", ["i1"])
+        for stmt in walk_stmts(self.kernel.body):
+            if isinstance(stmt, Allocate) and stmt.buffer.name in self.plan.zeroed:
+                place_buffer(s, stmt.buffer)
+                storage = s.storage_of(stmt.buffer)
+                assert storage.layout is not None
+                zero_bytes(s, storage.pointer, storage.layout.span * stmt.buffer.dtype.bytes)
+
+    def _blocks(self) -> None:
+        w, s = self.w, self.state
+        total, chunk = self._slot(_TOTAL), self._slot(_CHUNK)
+        grid = [self._slot(_GRID + axis) for axis in range(3)]
+        counter = w.offset(w.parameters[0], "i64", _NEXT_BLOCK)
+        w.begin_block("blocks.next")
+        first = w.emit("i64", f"atomicrmw add {counter}, {chunk} monotonic")
+        has_work = w.icmp("slt", first, total)
+        w.terminate(f"br {has_work}, label %blocks.chunk, label %blocks.end")
+        w.begin_block("blocks.chunk")
+        last = w.intrinsic("smin", [w.add(first, chunk), total])
+        with w.loop(first, last) as loop:
+            rest = loop.index
+            for axis, var in enumerate(self.kernel.grid_vars):
+                is_last = axis == len(self.kernel.grid_vars) - 1
+                digit = rest if is_last else w.binary("urem", rest, grid[axis])
+                s.bind_index(var.name, digit, 0, _last_index(self.kernel.grid[axis]))
+                if not is_last:
+                    rest = w.binary("udiv", rest, grid[axis])
+            emit_block(s, self.kernel.body)
+        w.terminate("br label %blocks.next")
+        w.begin_block("blocks.end")
+
+
+def _last_index(extent: Expr) -> float:
+    return max(int(extent.value) - 1, 0) if isinstance(extent, Const) else math.inf
+
+
+def _times(s: BlockState, running: int | Value, extent: Expr) -> int | Value:
+    if isinstance(extent, Const) and isinstance(running, int):
+        return running * int(extent.value)
+    left = running if isinstance(running, Value) else s.w.i64(running)
+    return s.w.mul(left, index(s, extent))

@@ -1,0 +1,105 @@
+"""What is known while one block's code is written: values, buffers, ranges, the vector axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Expr
+from tilecore.ir.layout import Layout
+
+from .analysis import Interval
+from .builder import FunctionWriter, Value
+from .gemm_kernels import GemmEmitter
+from .host import HostCpu
+from .scheduling import Packing
+from .storage import Storage
+from .vector_math import VectorMath
+
+
+@dataclass(slots=True)
+class VectorAxis:
+    """The variable whose consecutive values are the lanes of vectors.
+
+    `base` is its value in lane 0 (64 bits), `active` masks lanes off (None: all run).
+    """
+
+    name: str
+    base: Value
+    lanes: int
+    active: Value | None = None
+
+
+@dataclass(slots=True)
+class Arena:
+    """Static offsets into the thread's scratch memory.
+
+    Regions of buffers whose padding must stay zero are never shared with others.
+    """
+
+    top: int = 0
+    bytes: int = 0
+    zeroed: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, size: int) -> int:
+        """Reserve `size` bytes on cache-line bounds; returns the offset."""
+        offset = self.top
+        # One line between buffers keeps equal offsets of neighbours out of one cache set.
+        self.top += -(-size // 64) * 64 + 64
+        self.bytes = max(self.bytes, self.top)
+        return offset
+
+
+@dataclass(slots=True)
+class BlockState:
+    """Everything the emitters share.
+
+    Attributes:
+        w: the function under construction.
+        values: variables, in their own type (scalars, or vectors for let-bound ones).
+        wide: the same as 64-bit scalars, for those that count or index.
+        ranges: bounds of integer variables.
+        definitions: let-bound expressions of the current elementwise nest.
+        storage: buffers by name.
+        axis: the vector axis inside elementwise nests.
+        is_elementwise: inside an elementwise nest, where accesses outside a buffer are skipped.
+        is_guarded: whether accesses with unproven indices carry a bounds test here.
+        nest_names: variables of the current elementwise nest.
+        lane_locals: scalar local buffers that hold one value per lane here.
+        arena_pointer: the thread's scratch memory.
+        stops: labels of the innermost loop, to continue and to leave it.
+        layouts: of on-chip buffers.
+    """
+
+    w: FunctionWriter
+    cpu: HostCpu
+    math: VectorMath
+    arena: Arena
+    arena_pointer: Value
+    values: dict[str, Value] = field(default_factory=dict)
+    wide: dict[str, Value] = field(default_factory=dict)
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    definitions: dict[str, Expr] = field(default_factory=dict)
+    storage: dict[str, Storage] = field(default_factory=dict)
+    axis: VectorAxis | None = None
+    is_elementwise: bool = False
+    is_guarded: bool = True
+    nest_names: tuple[str, ...] = ()
+    lane_locals: set[str] = field(default_factory=set)
+    stops: list[tuple[str, str]] = field(default_factory=list)
+    gemm: GemmEmitter | None = None
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    packings: dict[str, Packing] = field(default_factory=dict)
+
+    def scratch(self, size: int) -> Value:
+        """Address of `size` bytes of the thread's scratch memory, aligned to 64 bytes."""
+        return self.w.offset_bytes(self.arena_pointer, self.arena.take(size))
+
+    def bind_index(self, name: str, value: Value, low: float, high: float) -> None:
+        """Bind an integer variable given in 64 bits."""
+        self.wide[name] = value
+        self.ranges[name] = (low, high)
+
+    def storage_of(self, buffer: Buffer) -> Storage:
+        """Where `buffer` lives."""
+        return self.storage[buffer.name]
