@@ -1,1 +1,195 @@
-"""What a kernel author imports as T: tracing Python into tile programs."""
+"""What a kernel author imports as T: the vocabulary of tile programs.
+
+Files: `rewriter`, `scopes`, `source` read the author's function; `control`, `bindings`, `loops`
+give its statements their meaning; `builder`, `values`, `operators` make the IR; the rest is the
+vocabulary by topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilecore.language.allocate import (
+    alloc_barrier,
+    alloc_fragment,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+    empty,
+)
+from tilecore.language.atomic_ops import (
+    atomic_add,
+    atomic_addx2,
+    atomic_addx4,
+    atomic_and,
+    atomic_exchange,
+    atomic_load,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_store,
+    atomic_sub,
+    atomic_xor,
+)
+from tilecore.language.debug_ops import device_assert
+from tilecore.language.debug_ops import print_ as print
+from tilecore.language.dtypes import NAMES as _DTYPES
+from tilecore.language.dtypes import dtype
+from tilecore.language.eager import const
+from tilecore.language.functions import Macro, PrimFunc, macro, prim_func
+from tilecore.language.kernel import (
+    ClusterKernel,
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    get_block_binding,
+    get_block_bindings,
+    get_thread_binding,
+    get_thread_bindings,
+    get_thread_extent,
+    use_swizzle,
+)
+from tilecore.language.kernel import Kernel_ as Kernel
+from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
+from tilecore.language.loops import (
+    Parallel,
+    Persistent,
+    Pipelined,
+    Serial,
+    Unroll,
+    Vectorized,
+    grid,
+    serial,
+    unroll,
+    vectorized,
+)
+from tilecore.language.math_ops import FUNCTIONS as _MATH
+from tilecore.language.math_ops import (
+    Cast,
+    Select,
+    align_up,
+    assume,
+    atan,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    cast,
+    ceildiv,
+    clamp,
+    cosh,
+    evaluate,
+    floordiv,
+    floormod,
+    if_then_else,
+    index_to_coordinates,
+    infinity,
+    max_value,
+    min_value,
+    reinterpret,
+    shift_left,
+    shift_right,
+    sinh,
+    truncdiv,
+    truncmod,
+)
+from tilecore.language.math_ops import absolute as abs
+from tilecore.language.math_ops import maximum as max
+from tilecore.language.math_ops import minimum as min
+from tilecore.language.math_ops import power as pow
+from tilecore.language.math_ops import unary_not as Not
+from tilecore.language.reduce_ops import (
+    all_of,
+    any_of,
+    cummax,
+    cumsum,
+    reduce,
+    reduce_absmax,
+    reduce_abssum,
+    reduce_bitand,
+    reduce_bitor,
+    reduce_bitxor,
+    reduce_max,
+    reduce_min,
+    reduce_sum,
+)
+from tilecore.language.refused import refuse_name
+from tilecore.language.sync_ops import (
+    async_commit,
+    async_copy,
+    async_wait,
+    barrier_arrive,
+    barrier_wait,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_wait_parity,
+    named_barrier_arrive,
+    named_barrier_sync,
+    sync_threads,
+    sync_warp,
+    warps,
+    ws,
+)
+from tilecore.language.tile_ops import (
+    GemmWarpPolicy,
+    clear,
+    copy,
+    fill,
+    gemm,
+    reshape,
+    transpose,
+    view,
+)
+from tilecore.language.types import BufferType as Buffer
+from tilecore.language.types import (
+    FragmentBuffer,
+    LocalBuffer,
+    Ref,
+    SharedBuffer,
+    StridedTensor,
+    Tensor,
+    dynamic,
+    ptr,
+    symbolic,
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Dtypes, math functions, and a reasoned refusal of what is not supported."""
+    found = _DTYPES.get(name, _MATH.get(name))
+    if found is not None:
+        return found
+    return refuse_name(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_DTYPES, *_MATH})
+
+
+__all__ = [
+    "Buffer", "Cast", "ClusterKernel", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel",
+    "Layout", "LocalBuffer", "Macro", "Not", "Parallel", "Persistent", "Pipelined", "PrimFunc",
+    "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor", "Unroll", "Vectorized",
+    "abs", "align_up", "all_of", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local",
+    "alloc_shared", "alloc_var", "annotate_l2_hit_ratio", "annotate_layout",
+    "annotate_min_blocks_per_sm", "annotate_restrict_buffers", "annotate_safe_value", "any_of",
+    "assume", "async_commit", "async_copy", "async_wait", "atan", "atomic_add", "atomic_addx2",
+    "atomic_addx4", "atomic_and", "atomic_exchange", "atomic_load", "atomic_max", "atomic_min",
+    "atomic_or", "atomic_store", "atomic_sub", "atomic_xor", "barrier_arrive", "barrier_wait",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceildiv", "clamp", "clear",
+    "const", "copy", "cosh", "cummax", "cumsum", "device_assert", "dtype", "dynamic", "empty",
+    "evaluate", "fill", "floordiv", "floormod", "gemm", "get_block_binding", "get_block_bindings",
+    "get_thread_binding", "get_thread_bindings", "get_thread_extent", "grid", "if_then_else",
+    "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
+    "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
+    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync", "pow",
+    "prim_func", "print", "ptr", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand",
+    "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reinterpret",
+    "reshape", "serial", "shift_left", "shift_right", "sinh", "symbolic", "sync_threads",
+    "sync_warp", "transpose", "truncdiv", "truncmod", "unroll", "use_swizzle", "vectorized", "view",
+    "warps", "ws",
+]  # fmt: skip

@@ -1,0 +1,144 @@
+"""Allocation of shared, fragment, local and global buffers, of variables and of barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import int32, uint64
+from tilecore.ir.expr import Const, Expr, const
+from tilecore.ir.stmts import Allocate, Intrinsic
+from tilecore.language import operators as ops
+from tilecore.language.builder import current
+from tilecore.language.dtypes import dtype as make_dtype
+from tilecore.language.locate import caller_loc, fail
+from tilecore.language.types import shape_exprs
+from tilecore.language.values import BufferValue, Cell
+
+_SCOPES = {
+    Scope.SHARED: ("shared", "shared.dyn"),
+    Scope.FRAGMENT: ("local.fragment", "fragment"),
+    Scope.LOCAL: ("local", "local.var"),
+    Scope.GLOBAL: ("global",),
+}
+
+
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferValue:
+    """A tile that all lanes of the block see."""
+    return _allocate("T.alloc_shared", shape, dtype, Scope.SHARED, scope)
+
+
+def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> BufferValue:
+    """A tile spread over the registers of the block's lanes; the compiler chooses how."""
+    return _allocate("T.alloc_fragment", shape, dtype, Scope.FRAGMENT, scope)
+
+
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferValue:
+    """A private array: per lane inside T.Parallel, one for the block outside."""
+    return _allocate("T.alloc_local", shape, dtype, Scope.LOCAL, scope)
+
+
+def _allocate(what: str, shape: Any, dtype: Any, scope: Scope, scope_name: str) -> BufferValue:
+    builder = current()
+    builder.require_kernel(what)
+    if scope_name not in _SCOPES[scope]:
+        fail(f"{what} scope", expected=" or ".join(_SCOPES[scope]), got=scope_name)
+    if builder.inside("parallel") and scope is not Scope.LOCAL:
+        fail(f"{what} inside T.Parallel", expected="T.alloc_local or T.alloc_var")
+    extents = shape_exprs(shape, what)
+    for axis, extent in enumerate(extents):
+        if not isinstance(extent, Const):
+            fail(
+                f"extent {axis} of {what} is not constant",
+                expected="a constant: on-chip storage is planned by the compiler",
+                got="a runtime value",
+            )
+    name = builder.unique(builder.take_hint(f"{scope}_buffer"))
+    buffer = Buffer(name, extents, make_dtype(dtype).ir, scope, loc=caller_loc())
+    builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
+    return BufferValue(buffer)
+
+
+def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> Cell:
+    """A variable: ``x = T.alloc_var(T.int32, init=0)``, then ``x = x + 1`` stores.
+
+    Args:
+        dtype: element type.
+        args: the initial value, if it is not given by name; a scope name is accepted too.
+        init: the initial value; without it the contents are undefined.
+        scope: always ``"local.var"``.
+    """
+    for value in args:
+        if isinstance(value, str):
+            scope = value
+        elif init is None:
+            init = value
+        else:
+            fail("T.alloc_var takes one initial value", got=args)
+    builder = current()
+    builder.require_kernel("T.alloc_var")
+    if scope not in _SCOPES[Scope.LOCAL]:
+        fail("T.alloc_var scope", expected="local.var", got=scope)
+    kind = make_dtype(dtype).ir
+    name = builder.unique(builder.take_hint("var"))
+    buffer = Buffer(name, (), kind, Scope.LOCAL, loc=caller_loc())
+    value = None if init is None else ops.to_dtype(init, kind, "initial value")
+    builder.emit(Allocate(buffer, value, caller_loc()), declares=(name,))
+    return Cell(buffer, fresh=True)
+
+
+def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferValue:
+    """A workspace in device memory that lives during the call; contents are undefined."""
+    builder = current()
+    if scope not in _SCOPES[Scope.GLOBAL]:
+        fail("T.alloc_global scope", expected="global", got=scope)
+    name = builder.unique(builder.take_hint("workspace"))
+    extents = shape_exprs(shape, "T.alloc_global")
+    buffer = Buffer(name, extents, make_dtype(dtype).ir, Scope.GLOBAL, loc=caller_loc())
+    builder.workspaces.append(buffer)
+    builder.declare_host(name)
+    return BufferValue(buffer)
+
+
+def empty(shape: Any, dtype: Any = "float32") -> BufferValue:
+    """An output tensor of an eager function: allocated by the call, and returned."""
+    builder = current()
+    if builder.eager is None:
+        fail(
+            "T.empty outside of an eager function",
+            expected="a tilecore.jit function that takes tensors",
+            hint="in a T.prim_func, name the output as a parameter and use out_idx=",
+        )
+    name = builder.unique(builder.take_hint("output"))
+    extents = shape_exprs(shape, "T.empty")
+    buffer = Buffer(name, extents, make_dtype(dtype).ir, Scope.GLOBAL, loc=caller_loc())
+    builder.params.append(buffer)
+    builder.outputs.append(name)
+    builder.declare_host(name)
+    return BufferValue(buffer)
+
+
+def alloc_barrier(arrive_count: int | Sequence[int]) -> BufferValue:
+    """Transaction barriers in shared memory, one per count, initialised.
+
+    Args:
+        arrive_count: arrivals that complete a phase; a list makes several barriers.
+    """
+    builder = current()
+    builder.require_kernel("T.alloc_barrier")
+    if builder.inside("parallel"):
+        fail("T.alloc_barrier inside T.Parallel")
+    counts = [arrive_count] if isinstance(arrive_count, int) else list(arrive_count)
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            fail("arrive_count must be positive constants", got=arrive_count)
+    name = builder.unique(builder.take_hint("barrier"))
+    shape: tuple[Expr, ...] = (const(len(counts), int32),)
+    buffer = Buffer(name, shape, uint64, Scope.SHARED, loc=caller_loc())
+    builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
+    for k, count in enumerate(counts):
+        element = Region(buffer, (const(k, int32),), (None,))
+        args = (element, const(count, int32))
+        builder.emit(Intrinsic("barrier.init", args, (), caller_loc()))
+    return BufferValue(buffer, barrier=True)

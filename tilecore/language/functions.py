@@ -1,0 +1,295 @@
+"""T.prim_func and T.macro: from the author's function to a `Program`."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+from tilecore.errors import LanguageError, Loc
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.program import Param, Program
+from tilecore.language.bindings import settle
+from tilecore.language.builder import Builder, current, tracing
+from tilecore.language.finish import collect_symbols, finish_program
+from tilecore.language.indexing import element_of
+from tilecore.language.locate import fail, refuse
+from tilecore.language.operators import describe
+from tilecore.language.rewriter import rewrite
+from tilecore.language.source import function_loc
+from tilecore.language.types import Ref, declare_param, scalar_dtype
+from tilecore.language.values import BufferValue, Cell, Scalar
+
+
+class PrimFunc:
+    """A traced program; compile it with ``tilecore.compile`` to call it.
+
+    Attributes:
+        program: the tile IR.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.__name__ = program.name
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.program.name
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """Parameters in call order."""
+        return self.program.params
+
+    def with_outputs(self, out_idx: int | Sequence[int] | None) -> PrimFunc:
+        """The same function with parameters that the caller does not pass but gets back."""
+        return PrimFunc(set_outputs(self.program, out_idx))
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Raises: a program must be compiled before it can run."""
+        raise LanguageError(
+            f"{self.name} is a tile program and not yet compiled",
+            hint=f"kernel = tilecore.compile({self.name}); kernel(...)",
+            loc=self.program.loc,
+        )
+
+    def __repr__(self) -> str:
+        return f"<T.prim_func {self.name}>"
+
+
+def set_outputs(program: Program, out_idx: int | Sequence[int] | None) -> Program:
+    """`program` with `outputs` given as TileLang's out_idx (an int or list, negatives allowed).
+
+    Raises:
+        LanguageError: an index that is no buffer parameter.
+    """
+    if out_idx is None:
+        return program
+    indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    count = len(program.params)
+    result: list[int] = []
+    for index in indices:
+        if not isinstance(index, int) or not -count <= index < count:
+            fail("out_idx names no parameter", expected=f"{-count} to {count - 1}", got=index)
+        place = index % count
+        if not isinstance(program.params[place], Buffer):
+            fail("an output must be a tensor", got=f"scalar parameter {program.params[place]}")
+        if place in result:
+            fail("out_idx names a parameter twice", got=index)
+        result.append(place)
+    return replace(program, outputs=tuple(result))
+
+
+def annotations_of(function: FunctionType, outer: Mapping[str, Any]) -> dict[str, Any]:
+    """The function's annotations as objects; strings are evaluated where they were written.
+
+    Args:
+        function: the author's function.
+        outer: names of the scope that encloses it (a factory's arguments), seen after its closure.
+
+    Raises:
+        LanguageError: an annotation that cannot be evaluated.
+    """
+    closure = _closure(function)
+    result: dict[str, Any] = {}
+    for name, annotation in inspect.get_annotations(function).items():
+        if not isinstance(annotation, str) or scalar_dtype(annotation) is not None:
+            result[name] = annotation
+            continue
+        scope = {**vars(builtins), **function.__globals__, **outer, **closure}
+        try:
+            value = eval(annotation, scope)
+            result[name] = eval(value, scope) if _is_expression(value) else value
+        except LanguageError:
+            raise
+        except Exception as error:
+            raise LanguageError(
+                f"the annotation of {name} cannot be evaluated: {error}",
+                got=annotation,
+                loc=function_loc(function),
+            ) from error
+    return result
+
+
+def _is_expression(value: Any) -> bool:
+    """True for an annotation that was a string under string annotations, not a dtype's name."""
+    return type(value) is str and any(mark in value for mark in "([.")
+
+
+def _closure(function: FunctionType) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    result: dict[str, Any] = {}
+    for name, cell in cells:
+        try:
+            result[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return result
+
+
+def trace(function: FunctionType, outer: Mapping[str, Any]) -> Program:
+    """Run the staged function with its parameters and collect the program."""
+    loc = function_loc(function)
+    signature = inspect.signature(function)
+    annotations = annotations_of(function, outer)
+    builder = Builder(function.__name__)
+    builder.unique(function.__name__)
+    arguments: list[Any] = []
+    params: list[Param] = []
+    for name, parameter in signature.parameters.items():
+        _check_parameter(parameter, annotations, loc)
+        params.append(declare_param(name, annotations[name], loc))
+    reserve_names(builder, params)
+    for param in params:
+        arguments.append(BufferValue(param) if isinstance(param, Buffer) else Scalar(param))
+    builder.params = params
+    staged = rewrite(function)
+    with tracing(builder):
+        returned = staged(*arguments)
+    if returned is not None:
+        fail(
+            f"{builder.name} returns a value",
+            expected="no value: results are written to parameters (out_idx=...)",
+            got=describe(returned),
+            loc=loc,
+        )
+    return finish_program(builder, loc)
+
+
+def reserve_names(builder: Builder, params: Sequence[Param]) -> None:
+    """Sizes and parameters keep their names; everything else in the program avoids them.
+
+    Raises:
+        LanguageError: a parameter and a size share a name.
+    """
+    symbols = collect_symbols(params)
+    names = {param.name for param in params}
+    for symbol in symbols:
+        if symbol.name in names:
+            fail(f"{symbol.name} names both a parameter and a dynamic size", hint="rename one")
+    for name in [*sorted(names), *(symbol.name for symbol in symbols)]:
+        builder.unique(name)
+        builder.declare_host(name)
+
+
+def _check_parameter(
+    parameter: inspect.Parameter, annotations: Mapping[str, Any], loc: Loc
+) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        fail(f"parameter {parameter.name} is variadic", expected="named parameters", loc=loc)
+    if parameter.default is not parameter.empty:
+        fail(f"parameter {parameter.name} has a default", expected="no default", loc=loc)
+    if parameter.name not in annotations:
+        fail(
+            f"parameter {parameter.name} has no annotation",
+            expected="T.Tensor(shape, dtype) or a dtype such as T.int32",
+            loc=loc,
+        )
+
+
+def prim_func(function: Callable[..., Any] | None = None, *, eager_jit: bool = False) -> Any:
+    """Decorator: trace a function whose parameters are annotated with types of the language.
+
+    Raises:
+        LanguageError: with the author's line, for every misuse of the language.
+    """
+    if eager_jit:
+        refuse("T.prim_func(eager_jit=True)", "use tilecore.jit for the eager style")
+    if function is None:
+        return prim_func
+    if not isinstance(function, FunctionType):
+        fail("T.prim_func decorates a function", got=describe(function))
+    outer = dict(sys._getframe(1).f_locals)
+    return PrimFunc(trace(function, outer))
+
+
+class Macro:
+    """A function that is inlined where it is called. Its names are its own (hygienic)."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self._staged: FunctionType | None = None
+        self._refs: frozenset[str] | None = None
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return functools.partial(self.__call__, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inline the body here."""
+        builder = current()
+        if self._staged is None:
+            self._staged = rewrite(self.function)
+            self._refs = _ref_parameters(self.function)
+        bound = _bind_call(self.function, args, kwargs)
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = _argument(name, value, name in (self._refs or ()))
+        depth, loops, hints = len(builder.frames), len(builder.loops), builder.hints
+        builder.function_depths.append(depth)
+        builder.hints = []
+        try:
+            result = self._staged(*bound.args, **bound.kwargs)
+        finally:
+            builder.function_depths.pop()
+            del builder.loops[loops:]
+        builder.hints = hints
+        return result
+
+    def __repr__(self) -> str:
+        return f"<T.macro {self.function.__name__}>"
+
+
+def _bind_call(
+    function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        fail(f"call of macro {function.__name__}: {error}")
+    bound.apply_defaults()
+    return bound
+
+
+def _ref_parameters(function: FunctionType) -> frozenset[str]:
+    names = set()
+    for name, annotation in inspect.get_annotations(function).items():
+        text = annotation.strip("'\"") if isinstance(annotation, str) else ""
+        if annotation is Ref or text == "Ref" or text.endswith(".Ref"):
+            names.add(name)
+    return frozenset(names)
+
+
+def _argument(name: str, value: Any, by_reference: bool) -> Any:
+    if not by_reference:
+        return settle(value)
+    element = element_of(value)
+    if element is None:
+        fail(
+            f"macro argument {name} is taken by reference",
+            expected="a T.alloc_var variable or an element of a buffer",
+            got=describe(value),
+        )
+    if isinstance(value, Cell) and not value.fresh:
+        return value
+    return Cell(*element, fresh=False)
+
+
+def macro(function: Callable[..., Any] | None = None, *, hygienic: bool = True) -> Any:
+    """Decorator: a helper that is inlined at each call and may return values."""
+    if not hygienic:
+        refuse(
+            "T.macro(hygienic=False)", "a macro's names are its own", hint="pass T.Ref arguments"
+        )
+    if function is None:
+        return macro
+    if not isinstance(function, FunctionType):
+        fail("T.macro decorates a function", got=describe(function))
+    return Macro(function)

@@ -1,0 +1,248 @@
+"""T.Kernel and what is said about a kernel as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Call, Const, Expr, Var, binary, const
+from tilecore.ir.layout import FragmentLayout, Layout
+from tilecore.ir.program import BlockOrder, Kernel
+from tilecore.language import operators as ops
+from tilecore.language.builder import Builder, Frame, KernelState, current
+from tilecore.language.lets import tidy
+from tilecore.language.locate import caller_loc, fail, refuse
+from tilecore.language.values import BufferValue, Scalar
+
+DEFAULT_THREADS = 128
+
+
+class KernelLaunch:
+    """``with T.Kernel(gx, gy, threads=128) as (bx, by)``: one launch of the program.
+
+    Args:
+        blocks: extents of the grid, 1 to 3 of them, first axis fastest.
+        threads: threads of one block; several are multiplied. None means 128.
+        cluster: blocks of one cluster along each axis.
+    """
+
+    def __init__(
+        self, blocks: tuple[Any, ...], threads: Any, cluster: tuple[int, int, int] = (1, 1, 1)
+    ) -> None:
+        if not 1 <= len(blocks) <= 3:
+            fail("T.Kernel takes 1 to 3 grid axes", got=len(blocks))
+        self.grid = tuple(ops.as_index(extent, f"grid axis {k}") for k, extent in enumerate(blocks))
+        for axis, extent in enumerate(self.grid):
+            if isinstance(extent, Const) and extent.value < 0:
+                fail(f"grid axis {axis} is negative", expected="0 or more", got=extent.value)
+        self.threads = _thread_dims(threads)
+        self.cluster = cluster
+        self.targets: tuple[str, ...] = ()
+        self.as_tuple = len(blocks) > 1
+        self.loc = caller_loc()
+        self.builder: Builder | None = None
+        self.frame: Frame | None = None
+
+    def name_axes(self, targets: tuple[str, ...], as_tuple: bool) -> None:
+        """The names after ``as``; called by the rewritten ``with`` statement."""
+        if as_tuple and len(targets) != len(self.grid):
+            fail("T.Kernel has another number of axes", expected=len(self.grid), got=len(targets))
+        self.targets = targets
+        self.as_tuple = as_tuple or len(self.grid) > 1
+
+    def __enter__(self) -> Any:
+        builder = self.builder = current()
+        if builder.kernel is not None:
+            fail("T.Kernel inside T.Kernel", hint="launches of a program follow one another")
+        count = len(self.grid)
+        names = self.targets if len(self.targets) == count else ("bx", "by", "bz")[:count]
+        variables = tuple(
+            Var(builder.unique("block" if name == "_" else name), int32) for name in names
+        )
+        for extent in self.grid:
+            builder.check_expr(extent)
+        index = len(builder.kernels)
+        name = builder.name if index == 0 else f"{builder.name}_{index}"
+        builder.kernel = KernelState(
+            name, variables, self.grid, self.threads, self.loc, cluster=self.cluster
+        )
+        self.frame = builder.push("kernel", (var.name for var in variables))
+        self.frame.stmts.extend(builder.host_asserts)
+        builder.host_asserts.clear()
+        scalars = tuple(Scalar(var) for var in variables)
+        return scalars if self.as_tuple else scalars[0]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        builder, frame = self.builder, self.frame
+        if kind is not None or builder is None or frame is None or builder.kernel is None:
+            return
+        body = tidy(builder.pop(frame))
+        state, builder.kernel = builder.kernel, None
+        builder.kernels.append(
+            Kernel(
+                state.name,
+                state.grid_vars,
+                state.grid,
+                math.prod(state.thread_dims),
+                body,
+                tuple(sorted(state.layouts.items())),
+                state.block_order,
+                state.cluster,
+                tuple(sorted(state.hints.items())),
+                state.loc,
+            )
+        )
+
+
+def _thread_dims(threads: Any) -> tuple[int, ...]:
+    if threads is None:
+        return (DEFAULT_THREADS,)
+    dims = tuple(threads) if isinstance(threads, list | tuple) else (threads,)
+    for dim in dims:
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+            fail(
+                "threads must be positive constants", expected="an integer or a tuple", got=threads
+            )
+    if not 1 <= len(dims) <= 3:
+        fail("threads has 1 to 3 axes", got=threads)
+    return dims
+
+
+def Kernel_(*blocks: Any, threads: Any = None, prelude: str | None = None) -> KernelLaunch:
+    """``T.Kernel``; see `KernelLaunch`."""
+    if prelude is not None:
+        refuse("T.Kernel(prelude=...)", "source text of one target cannot be part of a program")
+    return KernelLaunch(blocks, threads)
+
+
+def ClusterKernel(
+    *blocks: Any, cluster_dims: Any, threads: Any = None, prelude: str | None = None
+) -> KernelLaunch:
+    """A launch whose blocks form clusters of `cluster_dims` blocks."""
+    if prelude is not None:
+        refuse("T.ClusterKernel(prelude=...)", "source text of one target is no tile program")
+    dims = (cluster_dims,) if isinstance(cluster_dims, int) else tuple(cluster_dims)
+    padded = (*dims, 1, 1, 1)[:3]
+    if any(isinstance(dim, bool) or not isinstance(dim, int) or dim < 1 for dim in padded):
+        fail("cluster_dims must be positive constants", got=cluster_dims)
+    return KernelLaunch(blocks, threads, (padded[0], padded[1], padded[2]))
+
+
+def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
+    """Walk the grid in panels of `panel_size` rows (or columns), for reuse in the outer cache."""
+    kernel = current().require_kernel("T.use_swizzle")
+    if order not in ("row", "column", "col"):
+        fail("T.use_swizzle order", expected="'row' or 'column'", got=order)
+    if isinstance(panel_size, bool) or not isinstance(panel_size, int) or panel_size < 1:
+        fail("panel_size must be a positive constant", got=panel_size)
+    if enable:
+        kernel.block_order = BlockOrder(panel_size, "row" if order == "row" else "column")
+
+
+def annotate_layout(layout_map: Mapping[Any, Any]) -> None:
+    """Fix the layout of shared buffers (`Layout`) and fragments (`FragmentLayout`)."""
+    from tilecore.language.layouts import as_layout
+
+    kernel = current().require_kernel("T.annotate_layout")
+    for value, layout in layout_map.items():
+        buffer = _buffer(value, "T.annotate_layout")
+        fixed: Layout | FragmentLayout = as_layout(buffer, layout)
+        kernel.layouts[buffer.name] = fixed
+
+
+def annotate_safe_value(safe_value_map: Mapping[Any, float | int]) -> None:
+    """What a read outside a buffer gives (0 where nothing is said)."""
+    builder = current()
+    for value, safe in safe_value_map.items():
+        if not ops.is_number(safe) and not isinstance(safe, Scalar):
+            fail("a safe value must be a constant", got=ops.describe(safe))
+        number = safe.to_expr() if isinstance(safe, Scalar) else ops.plain(safe)
+        if isinstance(number, Expr):
+            if not isinstance(number, Const):
+                fail("a safe value must be a constant", got=ops.describe(safe))
+            number = number.value
+        builder.safe_values[_buffer(value, "T.annotate_safe_value").name] = number
+
+
+def annotate_min_blocks_per_sm(n: int) -> None:
+    """Ask that at least `n` blocks fit on one processor at a time."""
+    _kernel_hint("min_blocks_per_sm", n)
+
+
+def annotate_l2_hit_ratio(l2_hit_ratio_map: Mapping[Any, float]) -> None:
+    """Share of a tensor that should stay in the outer cache, per tensor."""
+    for value, ratio in l2_hit_ratio_map.items():
+        name = _buffer(value, "T.annotate_l2_hit_ratio").name
+        _kernel_hint(f"l2_hit_ratio.{name}", float(ratio))
+
+
+def annotate_restrict_buffers(*buffers: Any) -> None:
+    """Say that these parameters may overlap others."""
+    for value in buffers:
+        _kernel_hint(f"may_alias.{_buffer(value, 'T.annotate_restrict_buffers').name}", True)
+
+
+def _kernel_hint(name: str, value: int | float | bool) -> None:
+    current().require_kernel(f"annotation {name}").hints[name] = value
+
+
+def _buffer(value: Any, what: str) -> Buffer:
+    if not isinstance(value, BufferValue):
+        fail(f"{what} takes buffers", expected="a buffer", got=ops.describe(value))
+    return value.buffer
+
+
+def get_thread_binding(dim: int = 0) -> Scalar:
+    """This lane's index along axis `dim` of the block's threads."""
+    kernel = current().require_kernel("T.get_thread_binding")
+    dims = kernel.thread_dims
+    _check_dim(dim)
+    index: Expr = Call("block.thread", (), int32)
+    if len(dims) == 1:
+        return Scalar(index if dim == 0 else const(0, int32))
+    if dim >= len(dims):
+        return Scalar(const(0, int32))
+    index = binary("floordiv", index, const(math.prod(dims[:dim]), int32))
+    if dim < len(dims) - 1:
+        index = binary("floormod", index, const(dims[dim], int32))
+    return Scalar(index)
+
+
+def get_thread_bindings() -> tuple[Scalar, Scalar, Scalar]:
+    """`get_thread_binding` along all three axes."""
+    return get_thread_binding(0), get_thread_binding(1), get_thread_binding(2)
+
+
+def get_thread_extent(dim: int = 0) -> int:
+    """Threads of the block along axis `dim`."""
+    dims = current().require_kernel("T.get_thread_extent").thread_dims
+    _check_dim(dim)
+    return dims[dim] if dim < len(dims) else 1
+
+
+def get_block_binding(dim: int = 0) -> Scalar:
+    """This block's index along grid axis `dim`."""
+    kernel = current().require_kernel("T.get_block_binding")
+    _check_dim(dim)
+    if dim >= len(kernel.grid_vars):
+        return Scalar(const(0, int32))
+    return Scalar(kernel.grid_vars[dim])
+
+
+def get_block_bindings() -> tuple[Scalar, Scalar, Scalar]:
+    """`get_block_binding` along all three axes."""
+    return get_block_binding(0), get_block_binding(1), get_block_binding(2)
+
+
+def _check_dim(dim: int) -> None:
+    if not isinstance(dim, int) or not 0 <= dim <= 2:
+        fail("there are three axes", expected="0, 1 or 2", got=dim)

@@ -1,0 +1,271 @@
+"""T.Layout and T.Fragment: index functions fitted to the layout algebra.
+
+The author gives a function of coordinates. It is evaluated on integers and expressed as modes
+(extent:stride), with an XOR swizzle where one explains it; what fits neither is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.layout import (
+    REGISTER,
+    THREAD,
+    FragmentLayout,
+    FragmentMode,
+    Mode,
+    Swizzle,
+)
+from tilecore.ir.layout import Layout as IrLayout
+from tilecore.language.locate import fail, refuse
+
+MAX_POINTS = 1 << 20
+_SWIZZLES = [
+    Swizzle(bits, base, shift)
+    for bits in (1, 2, 3, 4, 5)
+    for base in range(8)
+    for shift in range(bits, 9)
+]
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    for extent in extents:
+        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+            fail("a layout needs positive constant extents", got=shape)
+    if math.prod(extents) > MAX_POINTS:
+        refuse("T.Layout", f"more than {MAX_POINTS} coordinates are not examined")
+    return extents
+
+
+def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout:
+    """The memory layout whose offset of coordinates is ``forward_fn(*coordinates)``.
+
+    A function that returns several indices is read row-major over their ranges.
+
+    Raises:
+        UnsupportedError: the function is no sum of modes, swizzled or not.
+    """
+    extents = _shape(shape)
+    offsets = _linear_offsets(extents, forward_fn)
+    fitted = _fit(extents, offsets)
+    if fitted is not None:
+        return fitted
+    swizzled = _fit_swizzled(extents, offsets)
+    if swizzled is None:
+        refuse("this T.Layout", "its function is no sum of extent:stride modes with an XOR swizzle")
+    return swizzled
+
+
+def _fit_swizzled(extents: tuple[int, ...], offsets: Points) -> IrLayout | None:
+    for swizzle in _SWIZZLES:
+        plain = {point: swizzle.apply(offset) for point, offset in offsets.items()}
+        fitted = _fit(extents, plain)
+        if fitted is not None:
+            return IrLayout(fitted.axes, swizzle)
+    return None
+
+
+Points = dict[tuple[int, ...], int]
+
+
+def _linear_offsets(extents: tuple[int, ...], function: Callable[..., Any]) -> Points:
+    raw: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for point in itertools.product(*map(range, extents)):
+        value = function(*point)
+        indices = tuple(value) if isinstance(value, list | tuple) else (value,)
+        if not all(isinstance(index, int) for index in indices):
+            fail("a layout function must return integers", got=value)
+        raw[point] = indices
+    ranges = [max(column) + 1 for column in zip(*raw.values(), strict=True)]
+    weights = [math.prod(ranges[k + 1 :]) for k in range(len(ranges))]
+    return {
+        point: sum(i * w for i, w in zip(indices, weights, strict=True))
+        for point, indices in raw.items()
+    }
+
+
+def _fit(extents: tuple[int, ...], offsets: Points) -> IrLayout | None:
+    origin = (0,) * len(extents)
+    if offsets[origin] != 0:
+        return None
+    axes: list[tuple[Mode, ...]] = []
+    for axis, extent in enumerate(extents):
+        along = [offsets[_on_axis(origin, axis, c)] for c in range(extent)]
+        modes = _modes(along)
+        if modes is None:
+            return None
+        axes.append(tuple(Mode(size, stride) for size, stride in modes))
+    layout = IrLayout(tuple(axes))
+    if all(layout.offset(point) == offset for point, offset in offsets.items()):
+        return layout
+    return None
+
+
+def _on_axis(origin: tuple[int, ...], axis: int, coordinate: int) -> tuple[int, ...]:
+    return (*origin[:axis], coordinate, *origin[axis + 1 :])
+
+
+def _modes(along: list[int]) -> list[tuple[int, int]] | None:
+    """Modes (extent, stride), fastest first, of a function on ``range(len(along))``."""
+    modes: list[tuple[int, int]] = []
+    step, count = 1, len(along)
+    while step < count:
+        stride = along[step]
+        size = 2
+        while step * size < count and along[step * size] == stride * size:
+            size += 1
+        while size > 1 and count % (step * size):
+            size -= 1
+        if size == 1 or stride < 0:
+            return None
+        modes.append((size, stride))
+        step *= size
+    if not modes:
+        modes.append((1, 0))
+    for coordinate, value in enumerate(along):
+        rest, total = coordinate, 0
+        for size, stride in modes:
+            rest, digit = divmod(rest, size)
+            total += digit * stride
+        if total != value:
+            return None
+    return modes
+
+
+def Fragment(
+    shape: Any,
+    forward_fn: Callable[..., Any] | None = None,
+    forward_thread_fn: Callable[..., int] | None = None,
+    replicate: int = 1,
+    forward_index_fn: Callable[..., int] | None = None,
+) -> FragmentLayout:
+    """The register layout that puts coordinates at (thread, index).
+
+    Args:
+        shape: extents of the tile.
+        forward_fn: coordinates -> (thread, index); with `replicate`, the replica comes last.
+        forward_thread_fn: coordinates -> thread, where it is given apart.
+        replicate: how many threads hold each element.
+        forward_index_fn: coordinates -> index, where it is given apart.
+
+    Raises:
+        UnsupportedError: the functions are no sums of modes.
+    """
+    extents = _shape(shape)
+    if forward_fn is None and (forward_thread_fn is None or forward_index_fn is None):
+        fail("T.Fragment needs forward_fn, or forward_thread_fn and forward_index_fn")
+
+    def place(point: tuple[int, ...], replica: int) -> tuple[int, int]:
+        extra = (replica,) if replicate > 1 else ()
+        if forward_fn is not None:
+            thread, index = forward_fn(*point, *extra)
+            return int(thread), int(index)
+        assert forward_thread_fn is not None and forward_index_fn is not None
+        return int(forward_thread_fn(*point, *extra)), int(forward_index_fn(*point))
+
+    places = {
+        (point, replica): place(point, replica)
+        for point in itertools.product(*map(range, extents))
+        for replica in range(replicate)
+    }
+    fitted = _fit_fragment(extents, replicate, places)
+    if fitted is None:
+        refuse("this T.Fragment", "its functions are no sums of thread and register modes")
+    return fitted
+
+
+Places = dict[tuple[tuple[int, ...], int], tuple[int, int]]
+
+
+def _fit_fragment(
+    extents: tuple[int, ...], replicate: int, places: Places
+) -> FragmentLayout | None:
+    origin = (0,) * len(extents)
+    scale = 1 + max(thread for thread, _ in places.values())
+    axes: list[tuple[FragmentMode, ...]] = []
+    for axis, extent in enumerate(extents):
+        along = [places[_on_axis(origin, axis, c), 0] for c in range(extent)]
+        modes = _fragment_modes(along, scale)
+        if modes is None:
+            return None
+        axes.append(modes)
+    copies = [places[origin, replica] for replica in range(replicate)]
+    replication = _fragment_modes(copies, scale) if replicate > 1 else ()
+    if replication is None or any(mode.space == REGISTER for mode in replication):
+        return None
+    layout = FragmentLayout(tuple(axes), replication)
+    if all(layout.place(*key) == place for key, place in places.items()):
+        return layout
+    return None
+
+
+def _fragment_modes(along: list[tuple[int, int]], scale: int) -> tuple[FragmentMode, ...] | None:
+    """Each mode advances the thread or the register; both at once cannot be expressed."""
+    modes = _modes([thread + index * scale for thread, index in along])
+    if modes is None:
+        return None
+    result: list[FragmentMode] = []
+    for size, stride in modes:
+        registers, threads = divmod(stride, scale)
+        if registers and threads:
+            return None
+        space = REGISTER if registers else THREAD
+        result.append(FragmentMode(size, space, registers or threads))
+    return tuple(result)
+
+
+def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout:
+    """What T.annotate_layout was given for `buffer`, checked against its shape and scope.
+
+    Raises:
+        LanguageError: another shape, or the wrong kind of layout for the memory.
+    """
+    if callable(layout) and not isinstance(layout, IrLayout | FragmentLayout):
+        layout = Layout(buffer.static_shape, layout)
+    wanted = FragmentLayout if buffer.scope is Scope.FRAGMENT else IrLayout
+    if not isinstance(layout, wanted):
+        kind = "T.Fragment" if wanted is FragmentLayout else "T.Layout"
+        fail(f"layout of {buffer.scope} buffer {buffer.name}", expected=kind, got=layout)
+    shape = buffer.static_shape
+    if shape is None or len(layout.shape) != len(shape):
+        fail(f"layout of {buffer.name} has another rank", expected=shape, got=layout.shape)
+    if any(have < need for have, need in zip(layout.shape, shape, strict=True)):
+        fail(f"layout of {buffer.name} is too small", expected=shape, got=layout.shape)
+    return layout
+
+
+def make_linear_layout(value: Any) -> IrLayout:
+    """Row-major and compact."""
+    return IrLayout.row_major(_static_shape(value))
+
+
+def make_swizzled_layout(value: Any, **advice: Any) -> IrLayout:
+    """Row-major with 16-byte pieces XORed by the row, against bank conflicts.
+
+    Args:
+        value: a shared buffer, whose last axis is contiguous.
+        advice: the vocabulary's options about operands (k_major, allow_pad), which this layout
+            does not need.
+    """
+    del advice
+    shape = _static_shape(value)
+    bits = value.dtype.bits
+    layout = IrLayout.row_major(shape)
+    piece = max(1, 128 // bits)
+    row_pieces = shape[-1] // piece
+    if shape[-1] % piece or row_pieces < 2 or row_pieces & (row_pieces - 1):
+        return layout
+    width = min(3, row_pieces.bit_length() - 1)
+    base = piece.bit_length() - 1
+    swizzle = Swizzle(width, base, max(width, row_pieces.bit_length() - 1))
+    return IrLayout(layout.axes, swizzle)
+
+
+def _static_shape(value: Any) -> tuple[int, ...]:
+    shape = getattr(value, "shape", value)
+    return _shape(tuple(shape))

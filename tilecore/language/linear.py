@@ -1,0 +1,75 @@
+"""Linear forms of index expressions: what is ``b - a`` when both contain the same terms?
+
+Used for slices, ``A[i * 64 : (i + 1) * 64]`` has the constant extent 64, and to prove extents
+equal. Integer arithmetic wraps, so the algebra holds for every value.
+"""
+
+from __future__ import annotations
+
+from tilecore.ir.expr import Binary, Const, Expr, Unary, binary, const
+from tilecore.language.operators import dtype_of, same_index_dtype
+
+Terms = dict[Expr, int]
+
+
+def linear_terms(expr: Expr) -> tuple[Terms, int]:
+    """`expr` as a sum of coefficient * term, plus a constant. Terms are not further split."""
+    terms: Terms = {}
+    constant = _collect(expr, 1, terms)
+    return {term: factor for term, factor in terms.items() if factor}, constant
+
+
+def _collect(expr: Expr, factor: int, terms: Terms) -> int:
+    match expr:
+        case Const(value=value):
+            return factor * int(value)
+        case Binary(op="add", a=a, b=b):
+            return _collect(a, factor, terms) + _collect(b, factor, terms)
+        case Binary(op="sub", a=a, b=b):
+            return _collect(a, factor, terms) + _collect(b, -factor, terms)
+        case Binary(op="mul", a=a, b=Const(value=value)):
+            return _collect(a, factor * int(value), terms)
+        case Unary(op="neg", a=a):
+            return _collect(a, -factor, terms)
+        case _:
+            terms[expr] = terms.get(expr, 0) + factor
+            return 0
+
+
+def difference(a: Expr, b: Expr) -> Expr:
+    """``a - b`` with equal terms cancelled."""
+    a, b = same_index_dtype(a, b)
+    terms: Terms = {}
+    constant = _collect(a, 1, terms) + _collect(b, -1, terms)
+    if not any(terms.values()):
+        return const(constant, dtype_of(a))
+    plain = binary("sub", a, b)
+    left = {term: factor for term, factor in terms.items() if factor}
+    rebuilt = _rebuild(left, constant, dtype_of(a))
+    return rebuilt if _size(rebuilt) < _size(plain) else plain
+
+
+def _rebuild(terms: Terms, constant: int, dtype: object) -> Expr:
+    result: Expr | None = None
+    for term, factor in sorted(terms.items(), key=lambda item: item[1] < 0):
+        scaled = binary("mul", term, const(abs(factor), dtype))  # type: ignore[arg-type]
+        if result is None:
+            result = scaled if factor > 0 else Unary("neg", scaled, dtype_of(scaled))
+        else:
+            result = binary("add" if factor > 0 else "sub", result, scaled)
+    offset = const(abs(constant), dtype)  # type: ignore[arg-type]
+    if result is None:
+        return const(constant, dtype)  # type: ignore[arg-type]
+    return binary("add" if constant >= 0 else "sub", result, offset)
+
+
+def _size(expr: Expr) -> int:
+    return 1 + sum(_size(child) for child in expr.children)
+
+
+def is_equal(a: Expr, b: Expr) -> bool:
+    """True when two index expressions are equal for every value of their variables."""
+    if a == b:
+        return True
+    rest = difference(a, b)
+    return isinstance(rest, Const) and rest.value == 0

@@ -1,0 +1,44 @@
+"""Where in the author's source are we? Found from the Python stack, so that nothing need be passed.
+
+Rewritten functions are compiled under the author's file name and line numbers, hence the first
+frame outside this package is the author's line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from tilecore.errors import LanguageError, Loc, UnsupportedError
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def caller_loc() -> Loc | None:
+    """The author's current line: the innermost frame outside `tilecore.language`."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Loc(frame.f_code.co_filename, frame.f_lineno)
+
+
+def fail(
+    reason: str,
+    *,
+    expected: Any = None,
+    got: Any = None,
+    hint: str | None = None,
+    loc: Loc | None = None,
+) -> NoReturn:
+    """Raise a `LanguageError` at the author's line (or at `loc` where that is given)."""
+    raise LanguageError(
+        reason, expected=expected, got=got, hint=hint, loc=loc if loc is not None else caller_loc()
+    )
+
+
+def refuse(what: str, reason: str, *, hint: str | None = None) -> NoReturn:
+    """Raise an `UnsupportedError` that names a construct which is not supported, and why."""
+    raise UnsupportedError(f"{what} is not supported: {reason}", loc=caller_loc(), hint=hint)
