@@ -1,1 +1,1 @@
-"""The conformance suite: what holds for every backend."""
+"""The conformance suite: what a backend must do, as data, and a pytest plugin that runs it."""

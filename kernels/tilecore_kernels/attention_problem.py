@@ -1,0 +1,243 @@
+"""What an attention kernel is asked for, its float64 reference, and its tuning space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilecore.errors import LanguageError
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+from tilecore.target import Target
+from tilecore_kernels.family import Arrays
+from tilecore_kernels.tiles import (
+    dtype_bytes,
+    fits_registers,
+    fits_shared,
+    fits_threads,
+    has_lanes,
+    pow2_at_least,
+)
+
+LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProblem:
+    """One attention forward over (batch, heads, length, dim) tensors.
+
+    Query i sees key j where ``i + shift - left <= j <= i + shift + right`` with
+    ``shift = kv_len - q_len``, so that masks are aligned to the bottom right.
+
+    Attributes:
+        batch: independent sequences.
+        heads: heads of queries.
+        q_len: queries.
+        dim: length of a query and of a key.
+        dtype: element type of all tensors but the log-sum-exp.
+        kv_heads: heads of keys, a divisor of `heads`; 0 means `heads` (1 is MQA).
+        kv_len: keys; -1 means `q_len`.
+        dim_v: length of a value; 0 means `dim`.
+        left: keys visible before the diagonal; None is no limit.
+        right: keys visible after the diagonal; 0 is causal, None no limit.
+        has_lse: write the natural log-sum-exp of each row, float32 (batch, heads, q_len).
+        padded: an int32 (batch,) tensor says how many keys of each sequence exist.
+        softmax_scale: factor of the scores, positive; None means ``dim ** -0.5``.
+        score_mod: (score, head, query, key) -> score, applied before the scale.
+    """
+
+    batch: int
+    heads: int
+    q_len: int
+    dim: int
+    dtype: str = "float32"
+    kv_heads: int = 0
+    kv_len: int = -1
+    dim_v: int = 0
+    left: int | None = None
+    right: int | None = None
+    has_lse: bool = False
+    padded: bool = False
+    softmax_scale: float | None = None
+    score_mod: Callable[[Any, Any, Any, Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("kv_heads", self.kv_heads or self.heads),
+            (
+                "kv_len",
+                self.q_len if isinstance(self.kv_len, int) and self.kv_len < 0 else self.kv_len,
+            ),
+            ("dim_v", self.dim_v or self.dim),
+            ("has_lse", self.has_lse or self.padded),
+        ):
+            object.__setattr__(self, name, value)
+        if self.heads % self.kv_heads:
+            raise LanguageError(
+                "heads of queries must be a multiple of heads of keys",
+                expected=f"a multiple of {self.kv_heads}",
+                got=self.heads,
+            )
+        if self.softmax_scale is not None and self.softmax_scale <= 0:
+            raise LanguageError("softmax_scale must be positive", got=self.softmax_scale)
+
+    @property
+    def scale(self) -> float:
+        """The factor of the scores."""
+        return self.dim**-0.5 if self.softmax_scale is None else self.softmax_scale
+
+    @property
+    def is_causal(self) -> bool:
+        """True for the plain causal mask."""
+        return self.right == 0 and self.left is None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """Tiles of queries and keys, key tiles in flight, and threads of one block."""
+
+    block_q: int
+    block_k: int
+    num_stages: int
+    threads: int
+
+
+def visible_pairs(problem: AttentionProblem) -> np.ndarray:
+    """Which (query, key) pairs the mask lets through, as a (q_len, kv_len) array of bools."""
+    diagonal = np.arange(problem.q_len)[:, None] + problem.kv_len - problem.q_len
+    key = np.arange(problem.kv_len)[None, :]
+    visible = np.ones((problem.q_len, problem.kv_len), bool)
+    if problem.left is not None:
+        visible &= key >= diagonal - problem.left
+    if problem.right is not None:
+        visible &= key <= diagonal + problem.right
+    return visible
+
+
+def reference(
+    problem: AttentionProblem,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    lengths: np.ndarray | None = None,
+) -> Arrays:
+    """Attention in float64, with the score matrix; a score function must accept arrays."""
+    group = problem.heads // problem.kv_heads
+    keys = np.repeat(k.astype(np.float64), group, axis=1)
+    values = np.repeat(v.astype(np.float64), group, axis=1)
+    scores = np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), keys, optimize=True)
+    if problem.score_mod is not None:
+        head, query, key = np.ogrid[: problem.heads, : problem.q_len, : problem.kv_len]
+        scores = problem.score_mod(scores, head, query, key)
+    visible = np.broadcast_to(visible_pairs(problem), scores.shape)
+    if lengths is not None:
+        visible = visible & (np.arange(problem.kv_len) < lengths[:, None, None, None])
+    scores = np.where(visible, scores * problem.scale, -np.inf)
+    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    anchor = np.where(np.isneginf(peak), 0.0, peak)
+    weights = np.exp(scores - anchor)
+    total = weights.sum(axis=-1, keepdims=True)
+    out = np.einsum("bhqk,bhkd->bhqd", weights, values, optimize=True)
+    out = np.divide(out, total, out=np.zeros_like(out), where=total != 0)
+    if not problem.has_lse:
+        return (out,)
+    with np.errstate(divide="ignore"):
+        return out, (np.log(total) + anchor)[..., 0]
+
+
+def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:
+    """Normally distributed queries, keys and values, and lengths for a padded batch."""
+    dtype = numpy_dtype(dtype_of(problem.dtype))
+    p = problem
+    shapes = (
+        (p.batch, p.heads, p.q_len, p.dim),
+        (p.batch, p.kv_heads, p.kv_len, p.dim),
+        (p.batch, p.kv_heads, p.kv_len, p.dim_v),
+    )
+    tensors = tuple(rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes)
+    if not p.padded:
+        return tensors
+    return *tensors, rng.integers(0, p.kv_len + 1, p.batch).astype(np.int32)
+
+
+def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """O, and the log-sum-exp where it is asked for."""
+    p = problem
+    out = ((p.batch, p.heads, p.q_len, p.dim_v), p.dtype)
+    return (out, ((p.batch, p.heads, p.q_len), "float32")) if p.has_lse else (out,)
+
+
+def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConfig]:
+    """Legal tiles, the first choice in front: large tiles reuse keys, small lengths need few."""
+    longest_q = max(16, pow2_at_least(problem.q_len))
+    longest_k = max(16, pow2_at_least(problem.kv_len))
+    if not has_lanes(target):
+        found = [
+            AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), 1, 128)
+            for block_q, block_k in ((128, 128), (64, 128), (64, 64), (128, 64), (128, 256))
+        ]
+        return list(dict.fromkeys(found))
+    space = [
+        AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), stages, threads)
+        for block_q in (128, 64, 32, 16)
+        for block_k in (128, 64, 32, 16)
+        for stages in (2, 3, 1)
+        for threads in (256, 128, 64, target.lanes_per_warp)
+    ]
+    legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
+    return sorted(legal, key=lambda c: _cost(c, target))
+
+
+def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target) -> bool:
+    width = dtype_bytes(problem.dtype)
+    keys = config.num_stages * config.block_k * (problem.dim + problem.dim_v)
+    smem_bytes = (config.block_q * problem.dim + keys) * width
+    fragment_bytes = config.block_q * (config.block_k * (4 + width) + problem.dim_v * 4)
+    # Each warp owns whole rows of an atom, which is 16 rows high on every known target.
+    rows_for_warps = config.threads // target.lanes_per_warp * 16 <= config.block_q
+    return (
+        rows_for_warps
+        and fits_threads(config.threads, target)
+        and fits_shared(smem_bytes, target)
+        and fits_registers(fragment_bytes, config.threads, target)
+    )
+
+
+def _cost(config: AttentionConfig, target: Target) -> tuple[float, ...]:
+    """Keys are read once per query tile; two stages hide their latency; then fewer threads."""
+    traffic = 1.0 / config.block_q + 0.25 / config.block_k
+    stage_penalty = {1: 1.3, 2: 1.0, 3: 1.02}[config.num_stages]
+    return (traffic * stage_penalty, config.threads)
+
+
+def flops(problem: AttentionProblem) -> float:
+    """Multiply-adds of both products, counting visible pairs only, times two."""
+    p = problem
+    pairs = p.q_len * p.kv_len
+    if p.left is not None or p.right is not None:
+        pairs = int(visible_pairs(p).sum())
+    return 2.0 * p.batch * p.heads * pairs * (p.dim + p.dim_v)
+
+
+def bytes_moved(problem: AttentionProblem) -> float:
+    """Each tensor once."""
+    p = problem
+    queries = p.batch * p.heads * p.q_len * (p.dim + p.dim_v)
+    keys = p.batch * p.kv_heads * p.kv_len * (p.dim + p.dim_v)
+    return float((queries + keys) * dtype_bytes(p.dtype))
+
+
+PROBLEMS = (
+    AttentionProblem(1, 8, 2048, 64),
+    AttentionProblem(1, 8, 2048, 64, right=0),
+    AttentionProblem(1, 8, 2048, 64, "bfloat16"),
+    AttentionProblem(1, 8, 2048, 64, "bfloat16", right=0),
+    AttentionProblem(8, 32, 4096, 128, "float16"),
+    AttentionProblem(8, 32, 4096, 128, "float16", right=0),
+    AttentionProblem(1, 8, 1999, 64, kv_heads=2, right=0),
+    AttentionProblem(1, 8, 1500, 64, kv_heads=1, left=255, right=0),
+)
+"""Sizes worth measuring."""

@@ -1,0 +1,162 @@
+"""Flash attention, forward: ``O = softmax(scale * Q K^T + mask) V`` without the score matrix.
+
+One block owns a tile of queries and walks the keys tile by tile with a running maximum and sum.
+Covers MHA, GQA and MQA (fewer heads of keys than of queries), causal masks aligned to the bottom
+right when the lengths differ, sliding windows, padded batches, lengths that no tile divides, rows
+with no visible key (zeros, log-sum-exp -inf), a log-sum-exp output, and a user's score function.
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from typing import Any
+
+import tilecore.language as T
+from tilecore_kernels.attention_problem import (
+    LN_2,
+    LOG2_E,
+    PROBLEMS,
+    AttentionConfig,
+    AttentionProblem,
+    bytes_moved,
+    configs,
+    flops,
+    inputs,
+    outputs,
+    reference,
+)
+from tilecore_kernels.family import Family
+
+
+def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
+    """Tile program over (batch, heads, length, dim) tensors; see `AttentionProblem`."""
+    p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
+    group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
+    scale = p.scale * LOG2_E  # exp2 is the cheaper exponential
+    minus_inf = -T.infinity("float32")
+
+    @T.macro
+    def attend(Q, K, V, Lengths, O, LSE):
+        with T.Kernel(T.ceildiv(p.q_len, tile_q), p.heads, p.batch, threads=config.threads) as (
+            bx,
+            head,
+            batch,
+        ):
+            q = T.alloc_shared((tile_q, p.dim), dtype)
+            k = T.alloc_shared((tile_k, p.dim), dtype)
+            v = T.alloc_shared((tile_k, p.dim_v), dtype)
+            scores = T.alloc_fragment((tile_q, tile_k), "float32")
+            weights = T.alloc_fragment((tile_q, tile_k), dtype)
+            out = T.alloc_fragment((tile_q, p.dim_v), "float32")
+            peak = T.alloc_fragment((tile_q,), "float32")
+            previous = T.alloc_fragment((tile_q,), "float32")
+            anchor = T.alloc_fragment((tile_q,), "float32")
+            part = T.alloc_fragment((tile_q,), "float32")
+            total = T.alloc_fragment((tile_q,), "float32")
+
+            # Causal tiles at the bottom see the most keys: they start first.
+            last_tile = T.ceildiv(p.q_len, tile_q) - 1
+            first_q = (last_tile - bx if p.right is not None else bx) * tile_q
+            T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
+            T.clear(out)
+            T.clear(total)
+            T.fill(peak, minus_inf)
+
+            # Query i sees the keys i + shift - left <= j <= i + shift + right, j < limit.
+            limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
+            begin = T.max(0, first_q + shift - p.left) // tile_k if p.left is not None else 0
+            end = limit
+            if p.right is not None:
+                end = T.max(0, T.min(limit, first_q + tile_q + shift + p.right))
+            for step in T.Pipelined(begin, T.ceildiv(end, tile_k), num_stages=config.num_stages):
+                first_k = step * tile_k
+                T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
+                T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)
+                T.gemm(
+                    q,
+                    k,
+                    scores,
+                    transpose_B=True,
+                    clear_accum=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                )
+                if p.score_mod is not None:
+                    for i, j in T.Parallel(tile_q, tile_k):
+                        scores[i, j] = p.score_mod(scores[i, j], head, first_q + i, first_k + j)
+                # Only tiles on an edge of what is visible pay for the mask.
+                whole = first_k + tile_k <= limit
+                if p.right is not None:
+                    whole = whole and first_k + tile_k - 1 <= first_q + shift + p.right
+                if p.left is not None:
+                    whole = whole and first_k >= first_q + tile_q - 1 + shift - p.left
+                if not whole:
+                    for i, j in T.Parallel(tile_q, tile_k):
+                        visible = first_k + j < limit
+                        if p.right is not None:
+                            visible = visible and first_k + j <= first_q + i + shift + p.right
+                        if p.left is not None:
+                            visible = visible and first_k + j >= first_q + i + shift - p.left
+                        scores[i, j] = T.if_then_else(visible, scores[i, j], minus_inf)
+
+                T.copy(peak, previous)
+                T.reduce_max(scores, peak, dim=1, clear=False)
+                for i in T.Parallel(tile_q):
+                    # Without a visible key so far any finite anchor does: exp2(-inf) is 0.
+                    anchor[i] = T.if_then_else(peak[i] == minus_inf, 0.0, peak[i] * scale)
+                for i, j in T.Parallel(tile_q, tile_k):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - anchor[i])
+                T.reduce_sum(scores, part, dim=1)
+                for i in T.Parallel(tile_q):
+                    previous[i] = T.exp2(previous[i] * scale - anchor[i])
+                    total[i] = total[i] * previous[i] + part[i]
+                for i, j in T.Parallel(tile_q, p.dim_v):
+                    out[i, j] = out[i, j] * previous[i]
+                T.copy(scores, weights)
+                T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+
+            for i, j in T.Parallel(tile_q, p.dim_v):
+                # A nan total is kept: it is the answer to a nan in the input.
+                out[i, j] = T.if_then_else(total[i] == 0.0, 0.0, out[i, j] / total[i])
+            T.copy(out, O[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
+            if p.has_lse:
+                for i in T.Parallel(tile_q):
+                    total[i] = (T.log2(total[i]) + anchor[i]) * LN_2
+                    peak[i] = T.if_then_else(peak[i] == minus_inf, minus_inf, total[i])
+                T.copy(peak, LSE[batch, head, first_q : first_q + tile_q])
+
+    Q_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim), dtype)
+    K_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim), dtype)
+    V_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim_v), dtype)
+    O_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim_v), dtype)
+    LSE_type = T.Tensor((p.batch, p.heads, p.q_len), "float32")
+    Lengths_type = T.Tensor((p.batch,), "int32")
+
+    @T.prim_func
+    def flash_attention(Q: Q_type, K: K_type, V: V_type, O: O_type):
+        attend(Q, K, V, None, O, None)
+
+    @T.prim_func
+    def flash_attention_lse(Q: Q_type, K: K_type, V: V_type, O: O_type, LSE: LSE_type):
+        attend(Q, K, V, None, O, LSE)
+
+    @T.prim_func
+    def flash_attention_padded(
+        Q: Q_type, K: K_type, V: V_type, Lengths: Lengths_type, O: O_type, LSE: LSE_type
+    ):
+        attend(Q, K, V, Lengths, O, LSE)
+
+    if p.padded:
+        return flash_attention_padded
+    return flash_attention_lse if p.has_lse else flash_attention
+
+
+FLASH_ATTENTION = Family(
+    name="flash_attention",
+    program=flash_attention,
+    inputs=inputs,
+    outputs=outputs,
+    reference=reference,
+    configs=configs,
+    problems=PROBLEMS,
+    flops=flops,
+    bytes_moved=bytes_moved,
+)

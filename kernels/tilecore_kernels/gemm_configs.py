@@ -1,0 +1,125 @@
+"""The space of gemm tiles: enumerated, filtered by what fits, ranked by a small cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecore.target import Target
+from tilecore_kernels.tiles import (
+    BLOCKS_TO_FILL,
+    CORE_CACHE_BYTES,
+    ceildiv,
+    fits_registers,
+    fits_shared,
+    fits_threads,
+    has_lanes,
+    pow2_at_least,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConfig:
+    """Tiles and schedule of one gemm.
+
+    Attributes:
+        block_m: rows of C that one block computes.
+        block_n: columns of C that one block computes.
+        block_k: length of the sums that one step of the main loop adds.
+        num_stages: operand tiles in flight.
+        threads: threads of one block.
+        panel: blocks of one panel of the walk over the grid (see T.use_swizzle); 0 is off.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_stages: int
+    threads: int
+    panel: int = 0
+
+
+def gemm_configs(
+    m: int, n: int, k: int, element_bytes: int, accum_bytes: int, target: Target
+) -> list[GemmConfig]:
+    """Legal configurations, cheapest first by the model of this file."""
+    if has_lanes(target):
+        legal = [c for c in _lane_space(k) if _is_legal(c, element_bytes, accum_bytes, target)]
+        return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
+    return sorted(_core_space(m, n, k, element_bytes), key=lambda c: _core_cost(c, m, n, k))
+
+
+def _lane_space(k: int) -> list[GemmConfig]:
+    return [
+        GemmConfig(block_m, block_n, block_k, stages, threads, panel=8)
+        for block_m in (64, 128, 256)
+        for block_n in (64, 128, 256)
+        for block_k in (16, 32, 64, 128)
+        for threads in (128, 256)
+        for stages in (2, 3, 4)
+        if block_k <= max(16, pow2_at_least(k))
+    ]
+
+
+def _is_legal(config: GemmConfig, element_bytes: int, accum_bytes: int, target: Target) -> bool:
+    row_bytes = config.block_k * element_bytes
+    smem_bytes = config.num_stages * (config.block_m + config.block_n) * row_bytes
+    fragment_bytes = config.block_m * config.block_n * accum_bytes
+    return (
+        fits_threads(config.threads, target)
+        and fits_shared(smem_bytes, target)
+        and fits_registers(fragment_bytes, config.threads, target)
+        and 32 <= row_bytes <= 256
+    )
+
+
+def _lane_cost(
+    config: GemmConfig, m: int, n: int, k: int, element_bytes: int, target: Target
+) -> tuple[float, ...]:
+    """Rounds over the device times the work of a tile, penalised where operands are short.
+
+    A tile's operands cost (block_m + block_n) per block_m * block_n of products; rows of 128 bytes
+    use whole cache lines; fewer than 3 stages leave latency visible; more than 4 warps to a small
+    tile leave each warp too little.
+    """
+    blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
+    rounds = ceildiv(blocks, BLOCKS_TO_FILL)
+    tile = config.block_m * config.block_n
+    operand_share = 48.0 * (config.block_m + config.block_n) / tile
+    row_penalty = {128: 1.0, 64: 1.05, 256: 1.05}.get(config.block_k * element_bytes, 1.2)
+    stage_penalty = {2: 1.1, 3: 1.0, 4: 1.0}[config.num_stages]
+    per_thread = tile / config.threads
+    thread_penalty = 1.0 if 48 <= per_thread <= 128 else 1.25
+    padded_k = ceildiv(k, config.block_k) * config.block_k
+    smem = config.num_stages * (config.block_m + config.block_n) * config.block_k * element_bytes
+    cost = rounds * tile * padded_k * (1.0 + operand_share)
+    return (cost * row_penalty * stage_penalty * thread_penalty, smem, config.threads)
+
+
+def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:
+    # One core packs a tile of A and of B for each step; both stay in its second-level cache.
+    found = [
+        GemmConfig(block_m, block_n, block_k, 1, 128)
+        for block_m in (64, 128, 192, 256, 384)
+        for block_n in (64, 128, 192, 256, 384)
+        for block_k in (64, 128, 256, 512)
+        if block_m <= max(64, pow2_at_least(m))
+        and block_n <= max(64, pow2_at_least(n))
+        and block_k <= max(64, pow2_at_least(k))
+    ]
+    return [
+        c
+        for c in found
+        if (c.block_m + c.block_n) * c.block_k * element_bytes + c.block_m * c.block_n * 4
+        <= CORE_CACHE_BYTES
+    ]
+
+
+def _core_cost(config: GemmConfig, m: int, n: int, k: int) -> tuple[float, ...]:
+    """Padded work, plus packing and C traffic relative to the products of a tile."""
+    rows, cols = ceildiv(m, config.block_m), ceildiv(n, config.block_n)
+    steps = ceildiv(k, config.block_k)
+    padded = rows * cols * config.block_m * config.block_n * steps * config.block_k
+    packing = 8.0 * (config.block_m + config.block_n) / (config.block_m * config.block_n)
+    revisits = 8.0 / config.block_k
+    imbalance = 1.0 + 0.5 / max(1, rows * cols)
+    return (padded * (1.0 + packing + revisits) * imbalance, config.block_m, config.block_k)
