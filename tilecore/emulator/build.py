@@ -39,12 +39,14 @@ class EmulatorSupport:
         include_directories: where that header and what it includes are found.
         sources: C++ files compiled once, together with the engine.
         lanes_per_warp: 32 or 64; equals TC_LANES_PER_WARP of the header.
+        defines: macros (``NAME`` or ``NAME=value``) for the engine and for kernels.
     """
 
     header: str
     include_directories: tuple[Path, ...]
     sources: tuple[Path, ...]
     lanes_per_warp: int
+    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,11 @@ def build_engine(support: EmulatorSupport) -> Path:
     """The shared library of engine and backend sources; seconds the first time, then cached."""
     compiler = find_compiler()
     native = sorted((_HERE / "native").glob("*.cpp"))
-    flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", *compiler.flags)
+    flags = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *compiler.flags)
     includes = _include_flags(support)
     sources = [*native, *support.sources]
     contents = [path.read_bytes() for path in (*sources, *_headers(support))]
-    key = _digest(compiler.version, cpu_fingerprint(), *flags, *contents)
+    key = _digest(compiler.version, cpu_fingerprint(), *flags, *support.defines, *contents)
     library = cache_directory() / f"engine-{key}.so"
     if library.exists():
         return library
@@ -180,7 +182,8 @@ def _kernel_flags(compiler: _Compiler, support: EmulatorSupport) -> tuple[str, .
 
 
 def _include_flags(support: EmulatorSupport) -> tuple[str, ...]:
-    return tuple(f"-I{path}" for path in (*support.include_directories, header_directory()))
+    directories = (*support.include_directories, header_directory())
+    return (*(f"-D{name}" for name in support.defines), *(f"-I{path}" for path in directories))
 
 
 def _headers(support: EmulatorSupport) -> Iterable[Path]:

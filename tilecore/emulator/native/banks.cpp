@@ -12,7 +12,26 @@ static constexpr int bank_count = 32;
 static constexpr int bank_bytes = 4;
 static constexpr int wavefront_bytes = bank_count * bank_bytes;
 
+// The usual case, without any list: no bank is asked for two words. -1 when one is.
+static int wavefronts_if_free(const BankAccess& access, int bytes, int first_lane, int last_lane) {
+  int32_t word_of[bank_count];
+  uint32_t busy = 0;
+  for (int i = 0; i < access.count; ++i) {
+    if (access.lane[i] < first_lane || access.lane[i] >= last_lane) continue;
+    const int32_t last = (access.offset[i] + bytes - 1) / bank_bytes;
+    for (int32_t word = access.offset[i] / bank_bytes; word <= last; ++word) {
+      const int bank = word % bank_count;
+      if (busy >> bank & 1 && word_of[bank] != word) return -1;
+      busy |= 1u << bank;
+      word_of[bank] = word;
+    }
+  }
+  return busy != 0;
+}
+
 static int wavefronts_of_phase(const BankAccess& access, int bytes, int first_lane, int last_lane) {
+  const int free = wavefronts_if_free(access, bytes, first_lane, last_lane);
+  if (free >= 0) return free;
   int32_t words[bank_count][bank_count * 2];
   int depth[bank_count] = {};
   int deepest = 0;

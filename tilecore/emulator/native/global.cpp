@@ -17,8 +17,9 @@ static const MemoryRange* nearest(const LaunchConfig& config, uint64_t address) 
   uint64_t best_distance = ~0ull;
   for (int i = 0; i < config.range_count; ++i) {
     const MemoryRange& range = config.ranges[i];
-    const uint64_t distance = address < range.begin ? range.begin - address
-                                                    : address - range.begin - range.bytes;
+    const uint64_t end = range.begin + range.bytes;
+    const uint64_t distance =
+        address < range.begin ? range.begin - address : address < end ? 0 : address - end;
     if (distance < best_distance) {
       best_distance = distance;
       best = &range;

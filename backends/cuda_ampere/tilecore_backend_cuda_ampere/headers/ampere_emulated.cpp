@@ -39,26 +39,80 @@ static bool is_whole_warp(const Meeting& meeting) {
   return false;
 }
 
-// Products are exact; sums are rounded in `Sum`, in the order of k.
-template <class L, class D, class A, class B, class Sum>
-static void mma_body(const Meeting& meeting) {
-  if (!is_whole_warp(meeting)) return;
-  Sum a[L::rows][L::k], b[L::k][L::columns], d[L::rows][L::columns];
+// 16-bit fragments: pairs that lie side by side in k move as one, and whole rows are widened.
+template <class T>
+static void widen_row(float (&to)[16], const T (&from)[16]) {
+  for (int i = 0; i < 16; ++i) to[i] = tc::to_float(from[i]);
+}
+#ifdef __F16C__
+static void widen_row(float (&to)[16], const tc::half (&from)[16]) {
+  using Halves = short __attribute__((vector_size(16)));
+  for (int i = 0; i < 16; i += 8) {
+    Halves halves;
+    memcpy(&halves, from + i, sizeof halves);
+    const auto floats = __builtin_ia32_vcvtph2ps256(halves);
+    memcpy(to + i, &floats, sizeof floats);
+  }
+}
+#endif
+
+template <class L, class T>
+static void gather(const Meeting& meeting, float (&a)[16][16], float (&b)[16][8]) {
+  T rows[16][16], columns[8][16];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& operands = *static_cast<const MmaOperands*>(meeting.operands[lane]);
+    const int g = lane / 4, t = lane % 4;
+    const T* from_a = static_cast<const T*>(operands.a);
+    const T* from_b = static_cast<const T*>(operands.b);
+    for (int i = 0; i < 8; i += 2)
+      memcpy(&rows[L::a_row(i, g)][L::a_k(i, t)], from_a + i, 2 * sizeof(T));
+    for (int i = 0; i < 4; i += 2) memcpy(&columns[g][L::b_k(i, t)], from_b + i, 2 * sizeof(T));
+  }
+  float wide[8][16];
+  for (int row = 0; row < 16; ++row) widen_row(a[row], rows[row]);
+  for (int column = 0; column < 8; ++column) widen_row(wide[column], columns[column]);
+  for (int k = 0; k < 16; ++k)
+    for (int column = 0; column < 8; ++column) b[k][column] = wide[column][k];
+}
+
+template <class L, class A, class B, class Sum>
+static void gather(const Meeting& meeting, Sum (&a)[L::rows][L::k], Sum (&b)[L::k][L::columns]) {
   for (int lane = 0; lane < 32; ++lane) {
     const auto& operands = *static_cast<const MmaOperands*>(meeting.operands[lane]);
     const int g = lane / 4, t = lane % 4;
     const A* from_a = static_cast<const A*>(operands.a);
     const B* from_b = static_cast<const B*>(operands.b);
-    const D* from_d = static_cast<const D*>(operands.d);
     for (int i = 0; i < L::a_count; ++i) a[L::a_row(i, g)][L::a_k(i, t)] = widen(from_a[i], Sum());
     for (int i = 0; i < L::b_count; ++i) b[L::b_k(i, t)][g] = widen(from_b[i], Sum());
+  }
+}
+
+template <class T>
+struct EightOf {
+  typedef T type __attribute__((vector_size(8 * sizeof(T))));
+};
+
+// Products are exact; sums are rounded in `Sum`, in the order of k.
+template <class L, class D, class A, class B, class Sum>
+static void mma_body(const Meeting& meeting) {
+  if (!is_whole_warp(meeting)) return;
+  Sum a[L::rows][L::k], b[L::k][L::columns], d[L::rows][L::columns];
+  if constexpr (sizeof(A) == 2 && L::k == 16) gather<L, A>(meeting, a, b);
+  else gather<L, A, B, Sum>(meeting, a, b);
+  for (int lane = 0; lane < 32; ++lane) {
+    const D* from_d = static_cast<const D*>(static_cast<MmaOperands*>(meeting.operands[lane])->d);
+    const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < L::d_count; ++i)
       d[L::d_row(i, g)][L::d_column(i, t)] = tc::convert<Sum>(from_d[i]);
   }
-  for (int row = 0; row < L::rows; ++row)
-    for (int k = 0; k < L::k; ++k)
-      for (int column = 0; column < L::columns; ++column)
-        d[row][column] += a[row][k] * b[k][column];
+  using Row = typename EightOf<Sum>::type;
+  Row rows_of_b[L::k], sum;
+  memcpy(rows_of_b, b, sizeof b);
+  for (int row = 0; row < L::rows; ++row) {
+    memcpy(&sum, d[row], sizeof sum);
+    for (int k = 0; k < L::k; ++k) sum += rows_of_b[k] * a[row][k];
+    memcpy(d[row], &sum, sizeof sum);
+  }
   for (int lane = 0; lane < 32; ++lane) {
     D* to = static_cast<D*>(static_cast<const MmaOperands*>(meeting.operands[lane])->d);
     for (int i = 0; i < L::d_count; ++i)
