@@ -19,7 +19,7 @@ from tilecore.ir.expr import Const, Expr, Var, free_vars, substitute
 from tilecore.ir.expr import const as ir_const
 from tilecore.ir.program import Program
 from tilecore.language.builder import Builder, current, tracing
-from tilecore.language.dtypes import dtype as make_dtype
+from tilecore.language.dtypes import dtype
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.linear import linear_terms
 from tilecore.language.locate import fail
@@ -43,6 +43,11 @@ def tensor_key(value: Any) -> TensorKey | None:
     if shape is None or kind is None:
         return None
     return TensorKey(tuple(int(extent) for extent in shape), ir_dtype_of(kind))
+
+
+def is_runtime_scalar(annotation: Any) -> bool:
+    """True for ``n: T.int32``: a value of each call. ``n: int`` is known while compiling."""
+    return isinstance(annotation, dtype)
 
 
 class _Declared(Exception):
@@ -169,7 +174,7 @@ def const(name: str, dtype: Any = "int32") -> Any:
             expected="a tilecore.jit function that takes tensors",
             hint="in a T.prim_func use the factory's arguments, or T.dynamic",
         )
-    kind = make_dtype(dtype).ir
+    kind = ir_dtype_of(dtype)
     values: list[Any] = []
     for one in split_names(name):
         call.constants[one] = kind
@@ -217,8 +222,9 @@ def trace_eager(
     tensors = {name: value for name, value in arguments.items() if isinstance(value, TensorKey)}
     scalars: dict[str, DType] = {}
     for name in arguments:
-        found = scalar_dtype(annotations.get(name)) if name not in tensors else None
-        if found is not None and annotations.get(name) not in (int, float, bool, str):
+        if name not in tensors and is_runtime_scalar(annotations.get(name)):
+            found = scalar_dtype(annotations[name])
+            assert found is not None
             scalars[name] = found
     call = EagerCall(tensors, scalars)
     builder = _new_builder(function, call)

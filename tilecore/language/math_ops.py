@@ -46,7 +46,7 @@ def reinterpret(value: Any, to: Any) -> Scalar:
 
 
 def _looks_like_dtype(value: Any) -> bool:
-    return isinstance(value, str | DType) or value in (int, float, bool)
+    return isinstance(value, str | DType) or any(value is one for one in (int, float, bool))
 
 
 def infinity(of: Any) -> Scalar:

@@ -276,9 +276,9 @@ def logical_not(value: Any) -> Expr:
 
 
 def logical(op: str, a: Any, b: Any) -> Expr:
-    """``a and b`` / ``a or b``. The second operand is guarded when it reads memory."""
+    """``a and b`` / ``a or b``. The second operand is guarded when it indexes memory."""
     x, y = truth(a), truth(b)
-    if not has_load(y) or isinstance(x, Const):
+    if not may_fault(y) or isinstance(x, Const):
         return binary(op, x, y)
     return Select(x, y, FALSE, boolean) if op == "and" else Select(x, TRUE, y, boolean)
 
@@ -321,6 +321,11 @@ def same_index_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 def has_load(expr: Expr) -> bool:
     """True when evaluating `expr` reads memory."""
     return any(isinstance(node, Load) for node in walk(expr))
+
+
+def may_fault(expr: Expr) -> bool:
+    """True when `expr` reads an element by its index, which a condition may have to guard."""
+    return any(isinstance(node, Load) and node.indices for node in walk(expr))
 
 
 def is_trivial(expr: Expr) -> bool:

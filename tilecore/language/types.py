@@ -205,7 +205,8 @@ LocalBuffer = _TileFactory()
 
 def scalar_dtype(annotation: Any) -> DType | None:
     """The dtype of a scalar parameter's annotation, or None when it is no dtype."""
-    if annotation in (int, float, bool) or isinstance(annotation, str | DType):
+    plain = any(annotation is one for one in (int, float, bool))
+    if plain or isinstance(annotation, str | DType):
         return _dtype(annotation) if _is_dtype(annotation) else None
     return None
 

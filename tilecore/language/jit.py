@@ -1,0 +1,257 @@
+"""``@tilecore.jit``: compile on call, once per set of arguments.
+
+Factory style: the function returns a `T.prim_func`; calling it gives the compiled kernel.
+Eager style: the function's body is the program; calling it compiles for these arguments and runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tilecore.errors import ArgumentError, LanguageError
+from tilecore.ir.program import Program
+from tilecore.language.eager import TensorKey, tensor_key, trace_eager
+from tilecore.language.functions import PrimFunc, annotations_of
+from tilecore.language.locate import fail
+from tilecore.language.operators import describe
+from tilecore.language.rewriter import rewrite
+from tilecore.language.source import function_loc, function_tree
+from tilecore.language.values import Operators
+
+Compile = Callable[..., Any]
+
+
+def _compile(program: Program, **options: Any) -> Any:
+    """tilecore.compile, found when the first kernel is needed: it stands above the language."""
+    from tilecore.driver import compile
+
+    return compile(program, **options)
+
+
+class JitFunction:
+    """What `jit` makes of a function.
+
+    Attributes:
+        is_eager: whether calling it runs (else calling it returns a kernel).
+    """
+
+    def __init__(
+        self, function: FunctionType, outer: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> None:
+        self.function = function
+        self.options = dict(options)
+        self.is_eager = is_eager(function)
+        self._outer = outer
+        self._kernels: dict[Any, Any] = {}
+        functools.update_wrapper(self, function)
+        if self.is_eager and options.get("out_idx") is not None:
+            raise LanguageError(
+                f"{function.__name__} is in the eager style and takes no out_idx",
+                hint="return its T.empty tensors",
+                loc=function_loc(function),
+            )
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @functools.cached_property
+    def _staged(self) -> FunctionType:
+        return rewrite(self.function)
+
+    @functools.cached_property
+    def _annotations(self) -> dict[str, Any]:
+        return annotations_of(self.function, self._outer)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"call of {self.function.__name__}: {error}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Program:
+        """The program for these arguments, not compiled."""
+        if not self.is_eager:
+            return self._made(args, kwargs)
+        keys = {name: _key_or_value(value) for name, value in self._bind(args, kwargs).items()}
+        return trace_eager(self.function, self._staged, keys, self._annotations)
+
+    def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
+        made = self.function(*args, **kwargs)
+        if not isinstance(made, PrimFunc):
+            fail(
+                f"{self.function.__name__} returned no tile program",
+                expected="a function decorated with T.prim_func (or an eager body, with T.Kernel)",
+                got=describe(made),
+                loc=function_loc(self.function),
+            )
+        return made.program
+
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
+        """The compiled kernel for these arguments (cached), not run."""
+        key = self._cache_key(self._bind(args, kwargs))
+        try:
+            found = self._kernels.get(key)
+        except TypeError:  # an argument that cannot be hashed: compile's own cache decides
+            return _compile(self.trace(*args, **kwargs), **self.options)
+        if found is None:
+            found = _compile(self.trace(*args, **kwargs), **self.options)
+            self._kernels[key] = found
+        return found
+
+    def _cache_key(self, arguments: Mapping[str, Any]) -> Any:
+        scalars = _runtime_scalars(self._annotations) if self.is_eager else frozenset()
+        return tuple(
+            (name, None if name in scalars else freeze(_key_or_value(value)))
+            for name, value in arguments.items()
+        )
+
+    def par_compile(
+        self, configs: Iterable[Mapping[str, Any] | Sequence[Any]], num_workers: int | None = None
+    ) -> list[Any]:
+        """Kernels for several sets of arguments, compiled by several threads."""
+
+        def one(config: Mapping[str, Any] | Sequence[Any]) -> Any:
+            if isinstance(config, Mapping):
+                return self.compile(**config)
+            return self.compile(*config)
+
+        with ThreadPoolExecutor(num_workers) as pool:
+            return list(pool.map(one, configs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Factory style: the kernel. Eager style: the results."""
+        kernel = self.compile(*args, **kwargs)
+        if not self.is_eager:
+            return kernel
+        scalars = _runtime_scalars(self._annotations)
+        inputs = [
+            value
+            for name, value in self._bind(args, kwargs).items()
+            if name in scalars or isinstance(_key_or_value(value), TensorKey)
+        ]
+        return kernel(*inputs)
+
+    def __repr__(self) -> str:
+        style = "eager" if self.is_eager else "factory"
+        return f"<tilecore.jit {self.function.__name__} ({style})>"
+
+
+def _runtime_scalars(annotations: Mapping[str, Any]) -> frozenset[str]:
+    from tilecore.language.eager import is_runtime_scalar
+
+    return frozenset(name for name, value in annotations.items() if is_runtime_scalar(value))
+
+
+def _key_or_value(value: Any) -> Any:
+    if isinstance(value, np.generic | Operators):
+        return value
+    key = tensor_key(value)
+    return value if key is None else key
+
+
+def freeze(value: Any) -> Any:
+    """A value as a key: lists and dicts by contents, scalars by expression, types kept apart."""
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *map(freeze, value))
+    if isinstance(value, dict):
+        return ("dict", *((key, freeze(item)) for key, item in value.items()))
+    if isinstance(value, Operators):
+        return ("scalar", value.to_expr())
+    if isinstance(value, float):
+        return ("float", repr(value))
+    return (type(value).__name__, value)
+
+
+def is_eager(function: FunctionType) -> bool:
+    """True when the function's own body holds the program, not a nested prim_func."""
+    body = function_tree(function).body
+    return any(_holds_program(statement) for statement in body)
+
+
+def _holds_program(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        return False
+    if isinstance(node, ast.Call) and _last_name(node.func) in ("Kernel", "ClusterKernel", "const"):
+        return True
+    return any(_holds_program(child) for child in ast.iter_child_nodes(node))
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+class JitProgram:
+    """``@tilecore.jit`` above ``@T.prim_func``: compiled when it is first called."""
+
+    def __init__(self, function: PrimFunc, options: Mapping[str, Any]) -> None:
+        self.program = function.program
+        self.options = dict(options)
+
+    @functools.cached_property
+    def kernel(self) -> Any:
+        """The compiled kernel."""
+        return _compile(self.program, **self.options)
+
+    def __call__(self, *args: Any) -> Any:
+        """Compile if need be, and run."""
+        return self.kernel(*args)
+
+
+def jit(
+    func: Callable[..., Any] | PrimFunc | None = None,
+    *,
+    out_idx: int | Sequence[int] | None = None,
+    backend: str | None = None,
+    arch: str | None = None,
+    device: str = "native",
+    options: Any = None,
+    fast_math: bool = False,
+) -> Any:
+    """Decorator: compile on call, for `tilecore.compile`'s options.
+
+    Args:
+        func: a factory of a `T.prim_func`, an eager function, or a prim_func.
+        out_idx: factory style: parameters that are allocated by the call and returned.
+        backend: name of an installed backend; None takes the best one here.
+        arch: one of the backend's architectures.
+        device: ``"native"``, ``"emulator"`` or ``"reference"``.
+        options: compile options.
+        fast_math: allow approximate math.
+
+    Raises:
+        LanguageError: `func` is nothing of these.
+    """
+    chosen: dict[str, Any] = {
+        "out_idx": out_idx if out_idx is None or isinstance(out_idx, int) else list(out_idx),
+        "backend": backend,
+        "arch": arch,
+        "device": device,
+        "options": options,
+        "fast_math": fast_math,
+    }
+    if func is None:
+        return functools.partial(_decorate, options=chosen)
+    return _decorate(func, chosen, depth=2)
+
+
+def _decorate(func: Any, options: Mapping[str, Any], depth: int = 1) -> Any:
+    if isinstance(func, PrimFunc):
+        return JitProgram(func, options)
+    if not isinstance(func, FunctionType):
+        fail("tilecore.jit decorates a function", got=describe(func))
+    outer = dict(sys._getframe(depth).f_locals)
+    return JitFunction(func, outer, options)
