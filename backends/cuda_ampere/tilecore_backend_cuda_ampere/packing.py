@@ -1,0 +1,302 @@
+"""Packing launch arguments: memory laid out once, a generated function that fills it per call.
+
+The driver takes two pointers per launch: a configuration (grid, block, shared memory, stream,
+attributes) and an array of pointers to the parameters' values. Both are prepared here; a call only
+writes addresses into 8-byte slots and the stream into the configuration. Several threads may
+launch at once, so prepared memory is taken from a pool and put back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilecore.errors import LaunchError
+from tilecore.hooks.records import KernelSource
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import DType, numpy_dtype
+from tilecore.ir.signature import Argument
+from tilecore.runtime.launcher import BoundLaunch
+
+# CUlaunchConfig of cuda.h: seven 32-bit extents and padding, stream, attributes, their count.
+_CONFIG_WORDS = 7
+_STREAM_WORD = 4
+_CLUSTER_ATTRIBUTE = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_OVERLAP_ATTRIBUTE = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: 4 bytes of id, 4 of padding, 64 of value
+_DESCRIPTOR_BYTES = 128  # CUtensorMap
+_INVALID_CONTEXT = 201  # the thread has no current context yet
+
+
+class Descriptor(Protocol):
+    """A parameter of 128 bytes that the host encodes from a buffer's address (a tensor map).
+
+    `KernelSource.extra` holds them under ``"descriptors"``; they follow the other parameters.
+    """
+
+    @property
+    def buffer(self) -> str:
+        """Name of the program's buffer whose address is encoded."""
+        ...
+
+    def encode(self, address: int, sizes: dict[str, int]) -> bytes:
+        """The 128 bytes for a buffer at `address`, given the dynamic sizes by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel launch of a program, with its grid settled.
+
+    `kernel.extra` may hold ``"descriptors"`` (see `Descriptor`) and ``"overlap"`` (true: may start
+    while the kernel before it drains; the kernel waits itself).
+    """
+
+    kernel: KernelSource
+    function: int
+    grid: tuple[int, ...]
+
+    @property
+    def descriptors(self) -> tuple[Descriptor, ...]:
+        """Parameters that the host encodes."""
+        found: Any = dict(self.kernel.extra).get("descriptors", ())
+        return tuple(found)
+
+
+class LaunchMaker:
+    """Makes launch functions for one program; the generated code is compiled once.
+
+    Args:
+        arguments: parameters and workspaces, in the order in which values will come.
+        driver: gives the launch call and contexts.
+        explain: makes the error of a failed launch.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        driver: Any,
+        explain: Callable[[int, KernelSource, tuple[int, ...]], LaunchError],
+    ) -> None:
+        self._arguments = tuple(arguments)
+        self._driver = driver
+        self._explain = explain
+        self._codes: dict[tuple[str, ...], CodeType] = {}
+
+    def make(
+        self,
+        calls: Sequence[KernelCall],
+        sizes: dict[str, int],
+        device: int,
+        stream_of: Callable[[int], int],
+    ) -> BoundLaunch:
+        """A function of the values of the arguments that launches `calls` in order.
+
+        Args:
+            calls: kernels with non-empty grids.
+            sizes: dynamic sizes by name; they are written once.
+            device: ordinal of the device.
+            stream_of: tells the current stream of a device.
+        """
+        if not calls:
+            return lambda *values: None
+        names = tuple(call.kernel.name for call in calls)
+        code = self._codes.get(names)
+        if code is None:
+            source = launch_source(calls, self._arguments)
+            code = self._codes[names] = compile(source, f"<launch of {names[0]}>", "exec")
+        packer = _Packer(calls, self._arguments, sizes)
+        pool: list[Any] = []
+        namespace: dict[str, Any] = {
+            "take": pool.pop,
+            "give": pool.append,
+            "make": packer.make,
+            "encode": packer.encode,
+            "start": self._driver.launch_kernel,
+            "stream_of": stream_of,
+            "device": device,
+            "recover": _Recovery(calls, device, self._driver, self._explain),
+            "bits": _float_bits,
+            **{f"function{i}": ctypes.c_void_p(call.function) for i, call in enumerate(calls)},
+            **{f"dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
+        }
+        exec(code, namespace)
+        if self._driver.device_count() == 1:
+            return namespace["launch"]
+        return _on_device(namespace["launch"], device, self._driver)
+
+
+def launch_source(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> str:
+    """The source of ``launch(v0, v1, ...)`` for these kernels."""
+    places = {argument.name: index for index, argument in enumerate(arguments)}
+    lines = [
+        f"def launch({', '.join(f'v{i}' for i in range(len(arguments)))}):",
+        "    try:",
+        "        memory = take()",
+        "    except IndexError:",
+        "        memory = make()",
+        f"    slots, {', '.join(f'kernel{i}' for i in range(len(calls)))} = memory",
+    ]
+    lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
+    lines.append("    stream = stream_of(device)")
+    for index, call in enumerate(calls):
+        lines.append(f"    config, config_at, params_at, encoded = kernel{index}")
+        for number, descriptor in enumerate(call.descriptors):
+            value = f"v{places[descriptor.buffer]}"
+            lines.append(f"    if encoded[{number}] != {value}:")
+            lines.append(f"        encode({index}, {number}, {value}, encoded)")
+        lines.append(f"    config[{_STREAM_WORD}] = stream")
+        lines.append(f"    status = start(config_at, function{index}, params_at, None)")
+        lines.append(f"    if status: recover(status, {index}, config_at, params_at)")
+    lines.append("    give(memory)")
+    return "\n".join(lines) + "\n"
+
+
+def _on_device(launch: BoundLaunch, device: int, driver: Any) -> BoundLaunch:
+    """The same launch where several devices are, so that another one's context may be current."""
+    torch = sys.modules.get("torch")
+    current_device: Callable[[], int] = driver.current_device
+    if torch is not None and torch.cuda.is_available():
+        current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+
+    def guarded(*values: int | float) -> None:
+        if current_device() == device:
+            launch(*values)
+            return
+        with driver.current(device):
+            launch(*values)
+
+    return guarded
+
+
+class _Recovery:
+    """What to do when the launch call fails."""
+
+    def __init__(self, calls: Sequence[KernelCall], device: int, driver: Any, explain: Any) -> None:
+        self._calls = calls
+        self._device = device
+        self._driver = driver
+        self._explain = explain
+
+    def __call__(self, status: int, index: int, config: Any, params: Any) -> None:
+        """Give a new thread its context and launch again, or raise."""
+        call = self._calls[index]
+        if status == _INVALID_CONTEXT:
+            self._driver.make_current(self._device)
+            function = ctypes.c_void_p(call.function)
+            status = self._driver.launch_kernel(config, function, params, None)
+        if status:
+            raise self._explain(status, call.kernel, call.grid)
+
+
+class _Packer:
+    """Makes the memory of one launch: slots, and configuration and pointers of each kernel."""
+
+    def __init__(
+        self, calls: Sequence[KernelCall], arguments: Sequence[Argument], sizes: dict[str, int]
+    ) -> None:
+        self._calls = calls
+        self._places = {argument.name: index for index, argument in enumerate(arguments)}
+        self._sizes = sizes
+        for offset, name in enumerate(sizes):
+            self._places[name] = len(arguments) + offset
+        self._first_size = len(arguments)
+        self._encoded: dict[tuple[int, int, int], bytes] = {}
+
+    def make(self) -> tuple[Any, ...]:
+        """(slots, (config, config's address, parameters' address, encoded descriptors), ...)."""
+        slots = (ctypes.c_uint64 * max(1, len(self._places)))()
+        for offset, size in enumerate(self._sizes.values()):
+            slots[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
+        return (slots, *(self._make_kernel(call, slots) for call in self._calls))
+
+    def _make_kernel(self, call: KernelCall, slots: Any) -> tuple[Any, ...]:
+        kernel = call.kernel
+        base = ctypes.addressof(slots)
+        addresses = [base + 8 * self._places[argument.name] for argument in kernel.arguments]
+        encoded = _EncodedDescriptors(len(call.descriptors))
+        addresses += encoded.addresses
+        params = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        attributes = _attributes(kernel)
+        config = (ctypes.c_uint64 * _CONFIG_WORDS)()
+        struct.pack_into(
+            "<7I4xQQI", config, 0, *call.grid, kernel.threads, 1, 1, kernel.smem_bytes, 0,
+            ctypes.addressof(attributes) if attributes is not None else 0,
+            0 if attributes is None else len(attributes) // _ATTRIBUTE_BYTES,
+        )  # fmt: skip
+        # The addresses below point into these objects: hold them where the addresses are held.
+        encoded.keep = (slots, params, attributes, config)
+        return (
+            config,
+            ctypes.c_void_p(ctypes.addressof(config)),
+            ctypes.c_void_p(ctypes.addressof(params)),
+            encoded,
+        )
+
+    def encode(self, kernel: int, number: int, address: int, encoded: _EncodedDescriptors) -> None:
+        """Put the descriptor of a buffer at `address` in place; encoded once per address."""
+        key = (kernel, number, address)
+        content = self._encoded.get(key)
+        if content is None:
+            if len(self._encoded) >= 4096:
+                self._encoded.clear()
+            content = self._calls[kernel].descriptors[number].encode(address, self._sizes)
+            self._encoded[key] = content
+        encoded.put(number, address, content)
+
+
+class _EncodedDescriptors:
+    """128-byte parameters and the addresses that they were encoded for; reads like a list."""
+
+    __slots__ = ("_memory", "_of", "addresses", "keep")
+
+    def __init__(self, count: int) -> None:
+        # cuda.h: a CUtensorMap is aligned to 64 bytes.
+        self._memory = (ctypes.c_uint8 * (_DESCRIPTOR_BYTES * count + 64))()
+        start = -(-ctypes.addressof(self._memory) // 64) * 64
+        self.addresses = [start + _DESCRIPTOR_BYTES * number for number in range(count)]
+        self._of: list[int | None] = [None] * count
+        self.keep: Any = None
+
+    def __getitem__(self, number: int) -> int | None:
+        return self._of[number]
+
+    def put(self, number: int, address: int, content: bytes) -> None:
+        """Store one descriptor."""
+        ctypes.memmove(self.addresses[number], content, _DESCRIPTOR_BYTES)
+        self._of[number] = address
+
+
+def _attributes(kernel: KernelSource) -> Any:
+    """CUlaunchAttribute records of a kernel, or None."""
+    records = b""
+    if max(kernel.cluster) > 1:
+        records += struct.pack("<I4x3I52x", _CLUSTER_ATTRIBUTE, *kernel.cluster)
+    if dict(kernel.extra).get("overlap"):
+        records += struct.pack("<I4xi60x", _OVERLAP_ATTRIBUTE, 1)
+    return (ctypes.c_uint8 * len(records)).from_buffer_copy(records) if records else None
+
+
+def _slot_value(argument: Argument, value: str) -> str:
+    """Python text that turns an argument's value into its slot's 64 bits."""
+    if isinstance(argument, Buffer):
+        return value
+    if argument.dtype.is_float:
+        return f"bits({value}, dtype{value[1:]})"
+    return f"{value} & 0xFFFFFFFFFFFFFFFF"  # two's complement; the kernel reads the low bytes
+
+
+def _float_bits(value: float, dtype: DType) -> int:
+    """The bits of a float scalar in its dtype."""
+    if dtype.bits == 32:
+        return int.from_bytes(struct.pack("<f", value), "little")
+    if dtype.bits == 64:
+        return int.from_bytes(struct.pack("<d", value), "little")
+    return int.from_bytes(np.array(value).astype(numpy_dtype(dtype)).tobytes(), "little")
