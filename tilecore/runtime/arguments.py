@@ -87,6 +87,8 @@ class ArgumentPlan:
         Raises:
             ArgumentError: missing, surplus, unknown or doubly given arguments.
         """
+        if not named and len(args) == len(self.inputs) and not any(a is MISSING for a in args):
+            return tuple(args)
         outputs = {self.program.params[position].name for position in self.program.outputs}
         passes_outputs = len(args) > len(self.inputs) or not outputs.isdisjoint(named)
         names = [p.name for p in (self.program.params if passes_outputs else self.inputs)]

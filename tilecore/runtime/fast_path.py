@@ -14,7 +14,7 @@ from tilecore.runtime.arguments import ArgumentPlan, Signature, View
 from tilecore.runtime.guards import torch_guard
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalars import integer_range
-from tilecore.runtime.tensors import NUMPY_DATA_OFFSET, allocate
+from tilecore.runtime.tensors import NUMPY_DATA_OFFSET, allocator
 
 
 class _Miss:
@@ -48,9 +48,8 @@ def make_fast_call(
                                if k == "numpy"):  # fmt: skip
         return None
     namespace: dict[str, Any] = {
-        "miss": MISS, "bound": bound, "ndarray": np.ndarray, "allocate": allocate,
-        "address": ctypes.c_size_t.from_address, "device": signature.device,
-        "library": signature.library,
+        "miss": MISS, "bound": bound, "ndarray": np.ndarray,
+        "address": ctypes.c_size_t.from_address,
     }  # fmt: skip
     torch_tensors = [v for v, kind in zip(values, kinds, strict=True) if kind == "torch"]
     if torch_tensors:
@@ -65,8 +64,9 @@ def make_fast_call(
     for index, (buffer, shape) in enumerate(
         zip((*allocated, *workspaces), (*signature.outputs, *signature.workspaces), strict=True)
     ):
-        namespace[f"made_shape{index}"] = shape
-        namespace[f"made_dtype{index}"] = buffer.dtype
+        namespace[f"make{index}"] = allocator(
+            shape, buffer.dtype, signature.device, signature.library
+        )
     exec(_code(plan, kinds, signature.library), namespace)
     return namespace["fast"]
 
@@ -118,9 +118,7 @@ def fast_source(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> str
     outputs = plan.program.outputs
     made = len(outputs) + len(plan.program.workspaces)
     for index in range(made):
-        lines.append(
-            f"    m{index} = allocate(made_shape{index}, made_dtype{index}, device, library)"
-        )
+        lines.append(f"    m{index} = make{index}()")
         if index < len(outputs):
             passed[outputs[index]] = _address(f"m{index}", _made_kind(library))
     arguments = [passed[position] for position in sorted(passed)]

@@ -8,10 +8,11 @@ NumPy is ever imported here: what was passed is already imported.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,22 +23,21 @@ from tilecore.ir.dtypes import DType, numpy_dtype, tfloat32
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+# Named tuples, not dataclasses: these are made, compared and hashed for each argument of a call.
+class Device(NamedTuple):
     """Where a tensor lives: ``"cpu"``, ``"cuda"`` or ``"rocm"``, and which of them."""
 
     kind: str
-    index: int = 0
+    ordinal: int = 0
 
     def __str__(self) -> str:
-        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.ordinal}"
 
 
 CPU = Device("cpu")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorView:
+class TensorView(NamedTuple):
     """What a launch needs to know of one tensor.
 
     Attributes:
@@ -63,14 +63,7 @@ class TensorView:
     @property
     def facts(self) -> tuple[object, ...]:
         """All that decides whether the tensor fits, hashable; the address is not among it."""
-        return (
-            self.library, self.dtype, self.shape, self.strides, self.device, self.writeable,
-        )  # fmt: skip
-
-    @property
-    def is_compact(self) -> bool:
-        """Row-major without gaps; see `is_compact`."""
-        return is_compact(self.shape, self.strides)
+        return self[1:7]
 
 
 def is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -124,30 +117,36 @@ def view_of(value: Any) -> TensorView:
 
 
 def _view_torch(tensor: Any) -> TensorView:
-    torch = sys.modules["torch"]
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not sys.modules["torch"].strided:
         raise ArgumentError("tensor is not strided", expected="torch.strided", got=tensor.layout)
     if tensor.is_neg() or tensor.is_conj():
-        raise ArgumentError(
-            "tensor is a lazy negation; call resolve_neg() and resolve_conj() first"
-        )
-    kind = tensor.device.type
-    if kind == "cuda" and torch.version.hip is not None:
-        kind = "rocm"
+        raise ArgumentError("tensor is a lazy negation", hint="call resolve_conj().resolve_neg()")
     return TensorView(
         tensor.data_ptr(),
         tuple(tensor.shape),
         tensor.stride(),
-        str(tensor.dtype).removeprefix("torch."),
-        Device(kind, max(tensor.get_device(), 0)),
+        _torch_dtype_name(tensor.dtype),
+        _torch_device(tensor.device),
         True,
         "torch",
         tensor,
     )
 
 
+@functools.cache
+def _torch_dtype_name(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _torch_device(device: Any) -> Device:
+    """torch calls AMD devices ``cuda`` too; its build says which they are."""
+    is_hip = device.type == "cuda" and sys.modules["torch"].version.hip is not None
+    return Device("rocm" if is_hip else device.type, device.index or 0)
+
+
 def _view_numpy(array: np.ndarray[Any, Any], library: str = "numpy") -> TensorView:
-    itemsize = array.itemsize
+    itemsize = array.itemsize or 1
     if any(stride % itemsize for stride in array.strides):
         raise ArgumentError(
             "array strides are no multiple of its element size",
@@ -157,15 +156,20 @@ def _view_numpy(array: np.ndarray[Any, Any], library: str = "numpy") -> TensorVi
     if not array.dtype.isnative:
         raise ArgumentError("array is not in this machine's byte order", got=array.dtype.str)
     return TensorView(
-        array.ctypes.data,
+        numpy_address(array),
         array.shape,
         tuple(stride // itemsize for stride in array.strides),
-        array.dtype.name,
+        _numpy_dtype_name(array.dtype),
         CPU,
         array.flags.writeable,
         library,
         array,
     )
+
+
+@functools.cache
+def _numpy_dtype_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 def _view_device_interface(value: Any) -> TensorView:
@@ -237,25 +241,36 @@ def storage_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] * dtype.bits // 8))
 
 
-def allocate(shape: tuple[int, ...], dtype: DType, device: Device, library: str) -> Any:
-    """An uninitialised compact tensor on `device`, made by `library`.
+def allocator(
+    shape: tuple[int, ...], dtype: DType, device: Device, library: str
+) -> Callable[[], Any]:
+    """A function that makes an uninitialised compact tensor on `device`, by `library`.
 
     Raises:
         ArgumentError: the library is unknown here, so the caller must pass the output.
     """
     shape = storage_shape(dtype, shape)
-    name = storage_names(dtype)[0]
     torch = sys.modules.get("torch")
     if library == "torch" or (library == "other" and torch is not None):
         assert torch is not None
-        place = "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
-        return torch.empty(shape, dtype=getattr(torch, name), device=place)
+        place = "cpu" if device.kind == "cpu" else f"cuda:{device.ordinal}"
+        torch_dtype = getattr(torch, storage_names(dtype)[0])
+        return functools.partial(torch.empty, shape, dtype=torch_dtype, device=torch.device(place))
     if device.kind == "cpu":
-        return np.empty(shape, dtype=np.uint8 if dtype.bits < 8 else numpy_dtype(dtype))
+        return functools.partial(
+            np.empty, shape, np.dtype(np.uint8) if dtype.bits < 8 else numpy_dtype(dtype)
+        )
     raise ArgumentError(
         "cannot allocate the output beside tensors of this library",
         hint="import torch, or pass the output tensor as an argument",
     )
+
+
+def numpy_address(array: np.ndarray[Any, Any]) -> int:
+    """Address of an array's first element."""
+    if NUMPY_DATA_OFFSET is None:
+        return array.ctypes.data
+    return ctypes.c_size_t.from_address(id(array) + NUMPY_DATA_OFFSET).value
 
 
 def _address_is_readable_from_object() -> bool:
