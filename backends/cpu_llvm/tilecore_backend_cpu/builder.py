@@ -315,6 +315,8 @@ class FunctionWriter:
 
     def shuffle(self, left: Value, right: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes picked from `left` then `right`; -1 leaves a lane undefined."""
+        if len(lanes) == 1 and right is None:
+            return self.extract(left, lanes[0])
         mask = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
         kind = vector_type(element_type(left.type), len(lanes))
         other = str(right) if right is not None else f"{left.type} poison"
