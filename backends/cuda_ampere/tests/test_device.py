@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tilecore_backend_cuda_ampere.device import capability_of, runs_on
+from tilecore_backend_cuda_ampere.device import best_arch, capability_of, runs_on
 
 
 def test_capabilities_of_names() -> None:
@@ -27,6 +27,13 @@ def test_binary_compatibility() -> None:
     assert not runs_on("sm_90a", (9, 1))
 
 
+def test_newest_fitting_architecture_is_best() -> None:
+    archs = ["sm_80", "sm_90", "sm_86", "sm_89"]
+    capabilities = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (7, 5)]
+    best = ["sm_80", "sm_86", "sm_86", "sm_89", "sm_90", None, None]
+    assert [best_arch(archs, capability) for capability in capabilities] == best
+
+
 def test_machine_without_a_driver_has_no_devices_and_says_why() -> None:
     """In a process of its own, from which the driver's library is hidden."""
     program = """
@@ -44,7 +51,7 @@ api.cuInit = gone
 from tilecore.errors import LaunchError
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere import device, driver
-assert device.probe_device(Target("cuda_ampere", "sm_80")) is None
+assert device.probe_device(Target("cuda_ampere", "sm_80"), ["sm_80"]) is None
 assert device.device_count() == 0
 print(device.why_no_device())
 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 
 from tilecore.errors import LaunchError
 from tilecore.hooks.records import DeviceInfo
@@ -37,18 +38,18 @@ def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     return major == capability[0] and minor <= capability[1]
 
 
-def find_device(target: Target) -> int | None:
-    """Ordinal of the first device that runs code for `target`, or None."""
+def best_arch(archs: Sequence[str], capability: tuple[int, int]) -> str | None:
+    """Of some architectures the newest whose machine code runs on a device, or None."""
+    fitting = [arch for arch in archs if runs_on(arch, capability)]
+    return max(fitting, key=capability_of, default=None)
+
+
+def probe_device(target: Target, archs: Sequence[str]) -> DeviceInfo | None:
+    """The first device for which `target.arch` is the best of `archs`; None without a driver."""
     for ordinal in range(device_count()):
-        if runs_on(target.arch, device_capability(ordinal)):
-            return ordinal
+        if best_arch(archs, device_capability(ordinal)) == target.arch:
+            return describe_device(ordinal, target.arch)
     return None
-
-
-def probe_device(target: Target) -> DeviceInfo | None:
-    """The first device for `target`, or None when there is none or no driver."""
-    ordinal = find_device(target)
-    return None if ordinal is None else describe_device(ordinal, target.arch)
 
 
 def describe_device(ordinal: int, arch: str) -> DeviceInfo:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tilecore.emulator
+from tilecore.emulator import header_directory
 from tilecore.errors import ResourceError, ToolchainError
 from tilecore.hooks.records import Artifact, CompileOptions, Source, ToolchainInfo
 from tilecore.runtime.fingerprint import package_fingerprint
@@ -26,7 +26,7 @@ from tilecore_backend_cuda_ampere.assembler_log import parse_log
 FORMAT = "cubin"
 HEADERS = Path(__file__).parent / "headers"
 # tc_common.h, the part of the kernel vocabulary that is the same on every device.
-COMMON_HEADERS = Path(tilecore.emulator.__file__).parent / "headers"
+COMMON_HEADERS = header_directory()
 
 
 @dataclass(frozen=True, slots=True)
