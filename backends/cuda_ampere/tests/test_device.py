@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tilecore_backend_cuda_ampere.device import best_arch, capability_of, runs_on
 
 

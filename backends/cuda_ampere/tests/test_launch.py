@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tilecore_backend_cuda_ampere import streams
-from tilecore_backend_cuda_ampere.launch import CudaLauncher, explain_failure
 
 from backends.cuda_ampere.tests.fake_driver import FakeDriver
 from tilecore.errors import LaunchError, ResourceError
@@ -33,6 +31,8 @@ from tilecore.ir.dtypes import (
 from tilecore.ir.expr import Var, binary, const
 from tilecore.ir.program import Program
 from tilecore.target import Target
+from tilecore_backend_cuda_ampere import streams
+from tilecore_backend_cuda_ampere.launch import CudaLauncher, explain_failure
 
 M, N = Var("M"), Var("N")
 A = Buffer("A", (M, N), float32, Scope.GLOBAL)

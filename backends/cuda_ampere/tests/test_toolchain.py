@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tilecore_backend_cuda_ampere import toolchain
-from tilecore_backend_cuda_ampere.assembler_log import parse_log
-from tilecore_backend_cuda_ampere.toolchain import compile_cubin
 
 from tilecore.errors import ResourceError, ToolchainError
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
 from tilecore.target import Target
+from tilecore_backend_cuda_ampere import toolchain
+from tilecore_backend_cuda_ampere.assembler_log import parse_log
+from tilecore_backend_cuda_ampere.toolchain import compile_cubin
 
 TARGET = Target("cuda_ampere", "sm_80")
 DOUBLE = "TC_KERNEL(128, 0) k(float* x) { x[tc::lane_in_block()] *= 2.0f; }\n"

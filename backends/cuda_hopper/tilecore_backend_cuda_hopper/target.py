@@ -1,0 +1,19 @@
+"""The architecture that this backend compiles for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilecore.target import Target
+from tilecore_backend_cuda_ampere.target import make_target
+
+BACKEND = "cuda_hopper"
+ARCH = "sm_90a"  # the suffix admits WGMMA and setmaxnreg, and binds the code to 9.0 devices
+
+_ADDED = frozenset({"wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster"})
+
+
+def describe_targets() -> tuple[Target, ...]:
+    """One target: compute capability 9.0 with its own instructions, and all of Ampere's."""
+    base = make_target("sm_90", BACKEND)
+    return (replace(base, arch=ARCH, capabilities=base.capabilities | _ADDED),)

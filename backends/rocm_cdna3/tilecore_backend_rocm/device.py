@@ -1,0 +1,46 @@
+"""The devices that are present."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilecore.hooks.records import DeviceInfo
+from tilecore.target import Target
+
+
+def probe_device(target: Target) -> DeviceInfo | None:
+    """The first device of the target's architecture; None without a ROCm runtime."""
+    try:
+        from hip import hip
+    except ImportError:
+        return None
+    try:
+        count = _checked(hip.hipGetDeviceCount())
+    except RuntimeError:  # the binding's error for a missing libamdhip64, and ours below
+        return None
+    for ordinal in range(count):
+        properties = hip.hipDeviceProp_t()
+        _checked((*hip.hipGetDeviceProperties(properties, ordinal), None))
+        # "gfx942:sramecc+:xnack-": the name, then its settings.
+        arch, *settings = properties.gcnArchName.decode().split(":")
+        if arch == target.arch:
+            return DeviceInfo(
+                name=properties.name.decode(),
+                arch=arch,
+                processors=properties.multiProcessorCount,
+                memory_bytes=properties.totalGlobalMem,
+                details=(("ordinal", str(ordinal)), ("settings", " ".join(settings))),
+            )
+    return None
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    """The result of a HIP call.
+
+    Raises:
+        RuntimeError: the call failed.
+    """
+    status, result, *_ = answer
+    if int(status) != 0:
+        raise RuntimeError(f"HIP call failed: {status}")
+    return result

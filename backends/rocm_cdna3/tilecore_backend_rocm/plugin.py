@@ -1,0 +1,35 @@
+"""Hook implementations of the rocm_cdna3 backend. HIP is loaded when a device is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilecore.hooks.records import DeviceInfo, ToolchainInfo
+from tilecore.hooks.specs import hookimpl
+from tilecore.target import Target
+
+TILECORE_HOOK_API = 1
+
+
+@hookimpl
+def tilecore_describe_targets() -> Sequence[Target]:
+    """CDNA3."""
+    from .target import describe_targets
+
+    return describe_targets()
+
+
+@hookimpl
+def tilecore_probe_device(target: Target) -> DeviceInfo | None:
+    """The first CDNA3 device."""
+    from .device import probe_device
+
+    return probe_device(target)
+
+
+@hookimpl
+def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
+    """hiprtc, or a clang with the AMDGPU target."""
+    from .toolchain import probe_toolchain
+
+    return probe_toolchain()
