@@ -57,6 +57,30 @@ class MmaRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixLoad:
+    """A warp-wide load of small matrices from shared memory into operand registers.
+
+    A matrix has rows of `row_bytes` contiguous bytes. Of ``count`` matrices, lane
+    ``j * rows + r`` passes the address of row r of matrix j. `layout` says, over (row, column) of
+    one matrix, which lane and which register (within the matrix' registers) gets an element.
+
+    Attributes:
+        name: the backend's operation; emit rules know it. Its arguments are the registers and the
+            address; hint ``count`` is the number of matrices.
+        element_bits: width of the elements that it moves.
+        rows: rows of one matrix.
+        layout: over (rows, columns); columns are ``row_bytes * 8 / element_bits``.
+        counts: how many matrices one call may load, most first.
+    """
+
+    name: str
+    element_bits: int
+    rows: int
+    layout: FragmentLayout
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MmaAtom:
     """The smallest matrix instruction, with the layouts of its operands.
 
@@ -68,6 +92,8 @@ class MmaAtom:
         a, b: register layouts over (m, k) and (k, n); None when read from shared memory.
         c: register layout of the accumulator over (m, n).
         source: manual section that states the layouts.
+        loads: matrix loads that may fill a and b from shared memory; plain loads otherwise.
+        a_round, b_round: a unary operation that operands need first, or "".
     """
 
     name: str
@@ -82,6 +108,9 @@ class MmaAtom:
     b: FragmentLayout | None
     c: FragmentLayout
     source: str = ""
+    loads: tuple[MatrixLoad, ...] = ()
+    a_round: str = ""
+    b_round: str = ""
 
     def __post_init__(self) -> None:
         for what, layout, shape in (

@@ -10,6 +10,30 @@ from collections.abc import Callable
 
 from tilecore.hooks.context import Context
 from tilecore.ir.program import Program
+from tilecore.passes.async_copies import async_copies
+from tilecore.passes.choose_layouts import choose_layouts
+from tilecore.passes.infer_layouts import infer_layouts
+from tilecore.passes.insert_barriers import insert_barriers
+from tilecore.passes.lower_lanes import lower_lanes
+from tilecore.passes.mark_scheduled import mark_scheduled
+from tilecore.passes.normalize_tiles import normalize_tiles
+from tilecore.passes.pipeline_loops import pipeline_loops
+from tilecore.passes.plan_shared_memory import plan_shared_memory
+from tilecore.passes.reduction_plan import reduction_plan
+from tilecore.passes.stage_fragments import stage_fragments
 
-SCHEDULING_PASSES: tuple[Callable[[Program, Context], Program], ...] = ()
-LOWERING_PASSES: tuple[Callable[[Program, Context], Program], ...] = ()
+Pass = Callable[[Program, Context], Program]
+
+SCHEDULING_PASSES: tuple[Pass, ...] = (
+    normalize_tiles,
+    infer_layouts,
+    stage_fragments,
+    reduction_plan,
+    choose_layouts,
+    pipeline_loops,
+    async_copies,
+    plan_shared_memory,
+    insert_barriers,
+    mark_scheduled,
+)
+LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes,)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilecore.hooks.records import (
     Artifact,
+    AsyncCopyAtom,
+    AsyncCopyRequest,
     CompileOptions,
     DeviceInfo,
+    EmitRule,
+    EmulatorSupport,
     Launcher,
+    LayoutRequest,
+    MmaAtom,
+    MmaRequest,
+    PipelinePlan,
+    PipelineRequest,
     Source,
     ToolchainInfo,
 )
 from tilecore.hooks.specs import hookimpl
+from tilecore.ir.layout import Layout
 from tilecore.ir.program import Program
 from tilecore.target import Target
 
@@ -42,6 +52,54 @@ def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
     from .toolchain import probe_toolchain
 
     return probe_toolchain()
+
+
+@hookimpl
+def tilecore_select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
+    """mma.sync."""
+    from .mma import select_mma
+
+    return select_mma(request, target)
+
+
+@hookimpl
+def tilecore_choose_layout(request: LayoutRequest) -> Layout | None:
+    """Swizzled where a gemm reads."""
+    from .layout import choose_layout
+
+    return choose_layout(request)
+
+
+@hookimpl
+def tilecore_plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
+    """Copies run ahead."""
+    from .copy import plan_pipeline
+
+    return plan_pipeline(request)
+
+
+@hookimpl
+def tilecore_lower_async_copy(request: AsyncCopyRequest) -> AsyncCopyAtom | None:
+    """cp.async."""
+    from .copy import lower_async_copy
+
+    return lower_async_copy(request)
+
+
+@hookimpl
+def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
+    """Names of the ``ampere`` namespace."""
+    from .emit import emit_rules
+
+    return emit_rules()
+
+
+@hookimpl
+def tilecore_emulator_support(target: Target) -> EmulatorSupport:
+    """The emulated headers."""
+    from .emulation import SUPPORT
+
+    return SUPPORT
 
 
 @hookimpl

@@ -1,1 +1,80 @@
-"""Lane-level IR to C++, for every lane-parallel target."""
+"""C++ for lane-parallel targets: lane-level programs -> `Source`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilecore.codegen.simt.dialect import Dialect
+from tilecore.codegen.simt.emitter import KernelPrinter
+from tilecore.errors import ResourceError, VerifyError
+from tilecore.hooks.manager import hooks_of
+from tilecore.hooks.records import CompileOptions, KernelSource, Source
+from tilecore.ir.program import Level, Program
+from tilecore.ir.signature import kernel_arguments
+from tilecore.target import Target
+
+HELPERS = """\
+// Two neighbouring 16-bit registers from two floats, by one conversion where the target has it.
+template <class T>
+TC_DEVICE void store_pair(T* registers, float low, float high) {
+  const uint32_t bits = tc::pack<T>(low, high);
+  registers[0].bits = uint16_t(bits);
+  registers[1].bits = uint16_t(bits >> 16);
+}
+"""
+
+
+def emit_program(
+    program: Program,
+    target: Target,
+    options: CompileOptions,
+    dialect: Dialect | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> Source:
+    """Print every kernel of a lane-level program.
+
+    Args:
+        program: at the lane level.
+        target: what for.
+        options: compile options.
+        dialect: spellings; the vocabulary's own by default.
+        rules: emit rules; the target's backend's by default.
+
+    Raises:
+        VerifyError: the program is at another level.
+        UnsupportedError: an operation, dtype or statement without C++.
+        ResourceError: more lanes a block than the target has.
+    """
+    if program.level is not Level.LANE:
+        raise VerifyError("C++ is emitted from the lane level", got=program.level)
+    dialect = dialect or Dialect()
+    if rules is None:
+        rules = hooks_of(target.backend).call("tilecore_emit_rules", target=target)
+    texts: list[str] = []
+    kernels: list[KernelSource] = []
+    for kernel in program.kernels:
+        if target.max_threads and kernel.threads > target.max_threads:
+            raise ResourceError(
+                f"kernel {kernel.name} has too many threads",
+                expected=f"at most {target.max_threads}",
+                got=kernel.threads,
+                loc=kernel.loc,
+            )
+        printer = KernelPrinter(
+            program, kernel, target, dialect, rules, options.fast_math, options.line_info
+        )
+        texts.append(printer.text())
+        kernels.append(
+            KernelSource(
+                kernel.name,
+                kernel_arguments(program, kernel),
+                kernel.grid,
+                kernel.threads,
+                int(dict(kernel.hints).get("smem_bytes", 0)),
+                kernel.cluster,
+            )
+        )
+    used = HELPERS if any("store_pair(" in text for text in texts) else ""
+    head = f"// {program.name}, generated for {target.backend}/{target.arch}.\n"
+    return Source("\n".join((head, *([used] if used else []), *texts)), dialect.language, tuple(kernels))

@@ -1,0 +1,146 @@
+"""The mma.sync instructions as a table of self-checking atoms.
+
+Layouts are those of the PTX ISA 9.0, section 9.7.15.4 ("Matrix Fragments for mma.m16n8k16" and its
+neighbours): lane l = 4 * g + t. `MmaAtom` checks counts when it is made; tests prove each layout
+bijective and equal to what the emulated instruction computes.
+"""
+
+from __future__ import annotations
+
+from tilecore.hooks.records import MatrixLoad, MmaAtom, MmaRequest
+from tilecore.ir.buffers import Scope
+from tilecore.ir.dtypes import (
+    DType,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int32,
+    tfloat32,
+    uint8,
+)
+from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
+from tilecore.target import Target
+
+SOURCE = "PTX ISA 9.0, Warp Level Matrix Instructions, Matrix Fragments"
+
+
+def _t(extent: int, stride: int) -> FragmentMode:
+    return FragmentMode(extent, THREAD, stride)
+
+
+def _r(extent: int, stride: int) -> FragmentMode:
+    return FragmentMode(extent, REGISTER, stride)
+
+
+def _accumulator(rows_twice: bool = True) -> FragmentLayout:
+    """Two neighbours in row g (and row g + 8): the C/D fragment of all m16n8 shapes."""
+    rows = (_t(8, 4), _r(2, 2)) if rows_twice else (_t(8, 4),)
+    return FragmentLayout((rows, (_r(2, 1), _t(4, 1))))
+
+
+def _a(per_word: int, halves: int) -> FragmentLayout:
+    """A (m, k): words of `per_word` neighbours along k; rows g, g + 8; then the second k half."""
+    k = [_t(4, 1)] if per_word == 1 else [_r(per_word, 1), _t(4, 1)]
+    if halves == 2:
+        k.append(_r(2, 2 * per_word))
+    return FragmentLayout(((_t(8, 4), _r(2, per_word)), tuple(k)))
+
+
+def _b(per_word: int, halves: int) -> FragmentLayout:
+    """B (k, n): words of `per_word` neighbours along k, column g; then the second k half."""
+    k = [_t(4, 1)] if per_word == 1 else [_r(per_word, 1), _t(4, 1)]
+    if halves == 2:
+        k.append(_r(2, per_word))
+    return FragmentLayout((tuple(k), (_t(8, 4),)))
+
+
+def _matrix(element_bits: int, transposed: bool) -> MatrixLoad:
+    per_word = 32 // element_bits
+    if transposed:
+        layout = FragmentLayout(((_r(2, 1), _t(4, 1)), (_t(8, 4),)))
+        return MatrixLoad("ampere.ldmatrix_trans", 16, 8, layout, (4, 2, 1))
+    columns = (_t(4, 1),) if per_word == 1 else (_r(per_word, 1), _t(4, 1))
+    layout = FragmentLayout(((_t(8, 4),), columns))
+    return MatrixLoad("ampere.ldmatrix", element_bits, 8, layout, (4, 2, 1))
+
+
+_LOADS_16 = (_matrix(16, False), _matrix(16, True))
+
+
+def _half_atom(dtype: DType, accumulator: DType, k: int) -> MmaAtom:
+    halves = k // 8
+    return MmaAtom(
+        f"mma_m16n8k{k}", 16, 8, k, dtype, dtype, accumulator, 32,
+        _a(2, halves), _b(2, halves), _accumulator(), SOURCE, _LOADS_16,
+    )  # fmt: skip
+
+
+TF32 = MmaAtom(
+    "mma_m16n8k8_tf32", 16, 8, 8, float32, float32, float32, 32, _a(1, 2), _b(1, 2),
+    _accumulator(), SOURCE, (_matrix(32, False),), "ampere.to_tf32", "ampere.to_tf32",
+)  # fmt: skip
+FP64 = MmaAtom(
+    "mma_m8n8k4", 8, 8, 4, float64, float64, float64, 32,
+    FragmentLayout(((_t(8, 4),), (_t(4, 1),))), FragmentLayout(((_t(4, 1),), (_t(8, 4),))),
+    _accumulator(rows_twice=False), SOURCE,
+)  # fmt: skip
+
+
+def _integer_atom(a: DType, b: DType) -> MmaAtom:
+    return MmaAtom(
+        "mma_m16n8k32", 16, 8, 32, a, b, int32, 32, _a(4, 2), _b(4, 2), _accumulator(), SOURCE,
+        (_matrix(8, False),),
+    )  # fmt: skip
+
+
+ATOMS: tuple[MmaAtom, ...] = (
+    _half_atom(float16, float32, 16),
+    _half_atom(bfloat16, float32, 16),
+    _half_atom(float16, float16, 16),
+    _half_atom(float16, float32, 8),
+    _half_atom(bfloat16, float32, 8),
+    TF32,
+    FP64,
+    *(_integer_atom(a, b) for a in (int8, uint8) for b in (int8, uint8)),
+)
+"""All atoms, preferred ones first among those that fit a gemm."""
+
+_EIGHT_BIT_FLOATS = (float8_e4m3fn, float8_e5m2)
+
+
+def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
+    """The atom for a gemm; None where only multiply-adds are right.
+
+    float32 operands use tf32 unless the gemm's hint ``exact`` is set. 8-bit floats are widened to
+    float16 when they are loaded (exact: every value of both formats is a float16), at the rate of
+    float16 and without a narrower accumulator.
+    """
+    gemm = request.gemm
+    if request.threads % 32:
+        return None
+    k = gemm.a.static_shape
+    m_n = gemm.c.static_shape
+    if k is None or m_n is None:
+        return None
+    depth = k[0 if gemm.transpose_a else 1]
+    a, b, c = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
+    if a in _EIGHT_BIT_FLOATS and b in _EIGHT_BIT_FLOATS:
+        a = b = float16
+    if float32 in (a, b) and dict(gemm.hints).get("exact"):
+        return None
+    a = float32 if a == tfloat32 else a
+    b = float32 if b == tfloat32 else b
+    for atom in ATOMS:
+        if (atom.a_dtype, atom.b_dtype, atom.c_dtype) == (a, b, c) and depth % atom.k == 0:
+            return atom if _in_reach(request) else None
+    return None
+
+
+def _in_reach(request: MmaRequest) -> bool:
+    """True when operands are where lanes can load them."""
+    gemm = request.gemm
+    return all(r.buffer.scope is not Scope.LOCAL for r in (gemm.a, gemm.b, gemm.c))

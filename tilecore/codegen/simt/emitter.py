@@ -1,0 +1,317 @@
+"""Lane-level kernels as readable C++ over the kernel vocabulary.
+
+The text keeps the author's buffer names, and says above each statement which of the author's lines
+it comes from. Backends add their own operations by emit rules: a rule for a `Call` gets the
+expression printer and the call and gives an expression, a rule for an `Intrinsic` gets the kernel
+printer and the statement and gives one statement.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tilecore.codegen.simt.dialect import Dialect
+from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.codegen.simt.statements import ATOMIC_FUNCTIONS, atomic_text, print_text
+from tilecore.codegen.simt.writer import Writer
+from tilecore.errors import Loc, UnsupportedError
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Const, Expr, Load, const, walk
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.signature import kernel_arguments
+from tilecore.ir.stmts import (
+    Allocate,
+    Assert,
+    Atomic,
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    LoopKind,
+    Print,
+    Stmt,
+    Store,
+    WarpScope,
+    While,
+)
+from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
+from tilecore.passes.scopes import kernel_ranges
+from tilecore.target import Target
+
+_GRID_CALLS = ("block_x", "block_y", "block_z")
+
+
+class KernelPrinter:
+    """Prints one kernel."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernel: Kernel,
+        target: Target,
+        dialect: Dialect,
+        rules: Mapping[str, Any],
+        fast_math: bool,
+        line_info: bool,
+    ) -> None:
+        self.program = program
+        self.kernel = kernel
+        self.target = target
+        self.dialect = dialect
+        self.rules = rules
+        self.line_info = line_info
+        self.out = Writer()
+        ranges = kernel_ranges(kernel, program.symbols)
+        ranges = Lane_ranges(ranges, kernel)
+        self.expressions = ExpressionPrinter(dialect, ranges, rules, fast_math)
+        self.hints = dict(kernel.hints)
+        self.line: Loc | None = None
+
+    def text(self) -> str:
+        """The whole definition."""
+        out = self.out
+        blocks = int(self.hints.get("min_blocks_per_sm", 0) or 0)
+        parameters = ", ".join(self.parameter(a) for a in kernel_arguments(self.program, self.kernel))
+        head = f"TC_KERNEL({self.kernel.threads}, {blocks}) {self.kernel.name}({parameters}) {{"
+        with out.braces(head):
+            if int(self.hints.get("smem_bytes", 0) or 0):
+                out.line("TC_SHARED_MEMORY(smem);")
+            self.grid()
+            self.block(self.kernel.body)
+        return out.text()
+
+    def parameter(self, argument: object) -> str:
+        if isinstance(argument, Buffer):
+            constant = "" if argument.name in self.written() else "const "
+            return f"{constant}{self.type_of(argument)}* TC_RESTRICT {argument.name}"
+        return f"{self.dialect.type_of(argument.dtype)} {argument.name}"  # type: ignore[attr-defined]
+
+    def type_of(self, buffer: Buffer) -> str:
+        return self.dialect.type_of(buffer.dtype)
+
+    def written(self) -> set[str]:
+        """Names of the global buffers that the kernel writes."""
+        found: set[str] = set()
+        for stmt in walk_stmts(self.kernel.body):
+            match stmt:
+                case Store(buffer=buffer):
+                    found.add(buffer.name)
+                case Atomic(dst=dst):
+                    found.add(dst.buffer.name)
+                case Intrinsic(op=op, args=args) if op != "async.copy":
+                    regions = [arg for arg in args if isinstance(arg, Region)]
+                    found |= {region.buffer.name for region in regions[op == "lane.move" :]}
+                case _:
+                    pass
+        return found
+
+    def grid(self) -> None:
+        """Bind the grid variables, through the panel order when there is one."""
+        names = [var.name for var in self.kernel.grid_vars]
+        order = self.kernel.block_order
+        if order is None or len(names) < 2 or order.panel < 1:
+            for name, call in zip(names, _GRID_CALLS, strict=False):
+                self.out.line(f"const int {name} = tc::{call}();")
+            return
+        along, across = (0, 1) if order.order == "row" else (1, 0)
+        line = self.out.line
+        line(f"// blocks in panels of {order.panel} {order.order}s")
+        line("const int block_id = tc::block_x() + tc::block_y() * tc::grid_x();")
+        line(f"const int panel_length = tc::grid_{'xy'[along]}() * {order.panel};")
+        line("const int panel_first = block_id / panel_length * " + f"{order.panel};")
+        line(f"const int panel_width = tc::min({order.panel}, tc::grid_{'xy'[across]}() - panel_first);")
+        line("const int in_panel = block_id % panel_length;")
+        line(f"const int {names[across]} = panel_first + in_panel % panel_width;")
+        line(f"const int {names[along]} = in_panel / panel_width;")
+        for name, call in zip(names[2:], _GRID_CALLS[2:], strict=False):
+            line(f"const int {name} = tc::{call}();")
+
+    # --- statements ----------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        """Print statements in order."""
+        for stmt in block:
+            self.source_line(stmt)
+            self.stmt(stmt)
+
+    def source_line(self, stmt: Stmt) -> None:
+        loc: Loc | None = getattr(stmt, "loc", None)
+        if loc is None or loc == self.line or not self.line_info:
+            return
+        self.line = loc
+        source = linecache.getline(loc.file, loc.line).strip()
+        name = os.path.basename(loc.file)
+        self.out.line(f"// {name}:{loc.line}{': ' if source else ''}{source}".replace("\\", "/"))
+        self.out.line(f"TC_LINE({loc.line});")
+
+    def stmt(self, stmt: Stmt) -> None:
+        """Print one statement."""
+        text = self.expressions.text
+        out = self.out
+        match stmt:
+            case Let(var=var, value=value):
+                out.line(f"const {self.dialect.type_of(var.dtype)} {var.name} = {text(value)};")
+            case Store(buffer=buffer, indices=indices, value=value):
+                out.line(self.store(buffer, indices, text(value)))
+            case Allocate():
+                self.allocate(stmt)
+            case For():
+                self.loop(stmt)
+            case While(condition=condition, body=body):
+                self.nested(f"while ({text(condition)}) {{", body)
+            case If():
+                self.branch(stmt)
+            case Break():
+                out.line("break;")
+            case Continue():
+                out.line("continue;")
+            case Atomic():
+                out.line(atomic_text(stmt, self.expressions))
+            case Print():
+                self.print(stmt)
+            case Assert(condition=condition, message=message):
+                quoted = message.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+                out.line(f'TC_ASSERT({text(condition)}, "{quoted}");')
+            case WarpScope(first=first, last=last, body=body, role=role):
+                note = f"  // {role}" if role else ""
+                test = f"tc::warp_in_block() >= {first} && tc::warp_in_block() < {last}"
+                self.nested(f"if ({test}) {{{note}", body)
+            case Intrinsic():
+                out.line(self.intrinsic(stmt))
+            case _:
+                raise UnsupportedError(f"{type(stmt).__name__} is not legal at the lane level")
+
+    def nested(self, head: str, body: Block) -> None:
+        with self.out.braces(head):
+            self.block(body)
+
+    def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: str) -> str:
+        if buffer.scope is Scope.LOCAL:
+            at = f"[{self.expressions.text(indices[0])}]" if indices else ""
+            return f"{buffer.name}{at} = {value};"
+        space = "global" if buffer.scope is Scope.GLOBAL else "shared"
+        return f"tc::store_{space}({self.expressions.address(buffer, indices[0])}, {value});"
+
+    def allocate(self, stmt: Allocate) -> None:
+        buffer = stmt.buffer
+        kind = self.type_of(buffer)
+        if buffer.scope is Scope.SHARED:
+            offset = int(self.hints[f"smem.{buffer.name}"])
+            (size,) = buffer.static_shape or (0,)
+            self.out.line(f"auto {buffer.name} = tc::shared_buffer<{kind}>(smem, {offset}, {size});")
+        elif not buffer.shape:
+            start = "" if stmt.init is None else f" = {self.expressions.text(stmt.init)}"
+            self.out.line(f"{kind} {buffer.name}{start};")
+        else:
+            (size,) = buffer.static_shape or (0,)
+            self.out.line(f"TC_FRAGMENT({kind}, {buffer.name}, {size});")
+
+    def loop(self, stmt: For) -> None:
+        if stmt.kind is LoopKind.UNROLL and stmt.extent == const(1):
+            self.nested("{", (Let(stmt.var, stmt.start), *stmt.body))
+            return
+        if stmt.kind is LoopKind.UNROLL:
+            factor = dict(stmt.hints).get("unroll_factor")
+            self.out.line(f"TC_UNROLL_BY({factor})" if factor else "TC_UNROLL")
+        elif stmt.kind is LoopKind.SERIAL and any(s.kind is LoopKind.UNROLL for s in _loops(stmt)):
+            self.out.line("TC_NO_UNROLL")
+        self.nested(self.loop_head(stmt), stmt.body)
+
+    def loop_head(self, stmt: For) -> str:
+        text = self.expressions.text
+        var, kind = stmt.var.name, self.dialect.type_of(stmt.var.dtype)
+        start, step = stmt.start, stmt.step
+        simple = not any(isinstance(n, Load) for e in (start, stmt.extent) for n in walk(e))
+        if simple and step == const(1, stmt.var.dtype):
+            end = text(stmt.extent, 9)
+            if start != const(0, stmt.var.dtype):
+                end = f"{text(start, 9)} + {text(stmt.extent, 10)}"
+            return f"for ({kind} {var} = {text(start)}; {var} < {end}; ++{var}) {{"
+        count = f"{var}_left"
+        return (
+            f"for ({kind} {var} = {text(start)}, {count} = {text(stmt.extent)}; {count} > 0; "
+            f"{var} += {text(step)}, --{count}) {{"
+        )
+
+    def branch(self, stmt: If) -> None:
+        self.nested(f"if ({self.expressions.text(stmt.condition)}) {{", stmt.then)
+        if stmt.otherwise:
+            self.nested("else {", stmt.otherwise)
+
+    def print(self, stmt: Print) -> None:
+        value = stmt.value if isinstance(stmt.value, Expr) else None
+        line = print_text(stmt.message, value, self.expressions)
+        at_block_scope = value is None or not any(isinstance(n, Load) for n in walk(value))
+        self.out.line(f"if (lane == 0) {line}" if at_block_scope else line)
+
+    def intrinsic(self, stmt: Intrinsic) -> str:
+        """One operation: the backend's rule first, then the vocabulary's own."""
+        if stmt.op in self.rules:
+            return str(self.rules[stmt.op](self, stmt))
+        text = self.expressions.text
+        match stmt.op:
+            case "sync_block":
+                return "tc::barrier();"
+            case "sync_warp":
+                return "tc::warp_barrier();"
+            case "async.commit":
+                return "tc::copy_async_commit();"
+            case "async.wait" if isinstance(stmt.args[0], Const):
+                return f"tc::copy_async_wait<{int(stmt.args[0].value)}>();"
+            case "named_barrier.sync":
+                return f"tc::named_barrier({text(stmt.args[0])}, {text(stmt.args[1])});"  # type: ignore[arg-type]
+            case "named_barrier.arrive":
+                return f"tc::named_barrier_arrive({text(stmt.args[0])}, {text(stmt.args[1])});"  # type: ignore[arg-type]
+            case "lane.move":
+                return self.move(stmt)
+            case "lane.pack":
+                target, low, high = stmt.args
+                assert isinstance(target, Region)
+                return f"store_pair({self.region(target)}, {text(low)}, {text(high)});"  # type: ignore[arg-type]
+            case "async.copy":
+                return self.async_copy(stmt)
+            case _:
+                raise UnsupportedError(
+                    f"target {self.target} has no way to emit {stmt.op}", loc=stmt.loc
+                )
+
+    def region(self, region: Region) -> str:
+        """Pointer to a flat region's first element."""
+        return self.expressions.address(region.buffer, region.starts[0])
+
+    def move(self, stmt: Intrinsic) -> str:
+        source, target = stmt.args
+        assert isinstance(source, Region) and isinstance(target, Region)
+        (count,) = source.static_shape or (1,)
+        if target.buffer.scope is Scope.LOCAL:
+            space = "global" if source.buffer.scope is Scope.GLOBAL else "shared"
+            return f"tc::load_{space}<{count}>({self.region(target)}, {self.region(source)});"
+        space = "global" if target.buffer.scope is Scope.GLOBAL else "shared"
+        return f"tc::store_{space}<{count}>({self.region(target)}, {self.region(source)});"
+
+    def async_copy(self, stmt: Intrinsic) -> str:
+        source, target, *valid = stmt.args
+        assert isinstance(source, Region) and isinstance(target, Region)
+        (count,) = source.static_shape or (1,)
+        extra = "".join(f", {self.expressions.text(v)}" for v in valid)  # type: ignore[arg-type]
+        return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
+
+
+def Lane_ranges(ranges: Any, kernel: Kernel) -> Any:  # noqa: N802
+    """Ranges with the lane's own."""
+    from tilecore.passes.lane_scope import LANE
+
+    return ranges.with_range(LANE, 0, kernel.threads - 1)
+
+
+def _loops(stmt: For) -> list[For]:
+    return [inner for inner in walk_stmts(stmt.body) if isinstance(inner, For)]
+
+
+__all__ = ["ATOMIC_FUNCTIONS", "KernelPrinter", "exprs_of", "regions_of"]

@@ -1,0 +1,144 @@
+"""Issue plain copies from global to shared memory asynchronously.
+
+    Copy(A -> A_shared); Copy(B -> B_shared)
+      ->  async.copy(A -> A_shared); async.copy(B -> B_shared); async.commit; async.wait(0)
+
+Runs after `pipeline_loops`, on the copies that it left. Neighbouring copies share one wait.
+Copies stay synchronous when the backend has no asynchronous way for them, or when no width of
+that way fits their alignment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.hooks.context import Context
+from tilecore.hooks.records import AsyncCopyRequest
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.expr import Const, Expr, const
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
+from tilecore.ir.visit import BODY_FIELDS
+from tilecore.passes.bounds import Ranges, divisor
+from tilecore.passes.scopes import kernel_ranges, per_kernel, static
+
+COMMIT = Intrinsic("async.commit")
+
+
+def wait(pending: int) -> Intrinsic:
+    """``async.wait``: until at most `pending` groups are in flight."""
+    return Intrinsic("async.wait", (const(pending),))
+
+
+def issue(copy: Copy, width: int) -> Intrinsic:
+    """``async.copy`` of `width` bytes a lane and step."""
+    return Intrinsic("async.copy", (copy.src, copy.dst), (("bytes", width),), copy.loc)
+
+
+def async_copies(program: Program, context: Context) -> Program:
+    """See the module's text."""
+
+    def visit(kernel: Kernel) -> Kernel:
+        ranges = kernel_ranges(kernel, program.symbols)
+        return dataclasses.replace(kernel, body=_rewrite(kernel.body, kernel, ranges, context))
+
+    return per_kernel(program, visit)
+
+
+def _rewrite(block: Block, kernel: Kernel, ranges: Ranges, context: Context) -> Block:
+    result: list[Stmt] = []
+    open_group = False
+    for stmt in block:
+        width = async_width(stmt, kernel, ranges, context) if isinstance(stmt, Copy) else None
+        if width is not None:
+            assert isinstance(stmt, Copy)
+            result.append(issue(stmt, width))
+            open_group = True
+            continue
+        if open_group and not _may_delay_wait(stmt):
+            result += [COMMIT, wait(0)]
+            open_group = False
+        changes = {
+            name: _rewrite(inner, kernel, ranges, context)
+            for name in BODY_FIELDS
+            if not isinstance(stmt, Parallel) and (inner := getattr(stmt, name, None))
+        }
+        result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
+    if open_group:
+        result += [COMMIT, wait(0)]
+    return tuple(result)
+
+
+def _may_delay_wait(stmt: Stmt) -> bool:
+    """Statements that a group may stay open over: they touch only registers or nothing."""
+    from tilecore.ir.stmts import Allocate, Fill
+
+    if isinstance(stmt, Fill):
+        return stmt.dst.buffer.scope is Scope.FRAGMENT
+    return isinstance(stmt, Allocate)
+
+
+def async_width(copy: Copy, kernel: Kernel, ranges: Ranges, context: Context) -> int | None:
+    """Bytes that one lane moves at once when `copy` is issued asynchronously; None if it cannot.
+
+    A piece must be contiguous and aligned on both sides, and either all inside or all outside the
+    source's and the destination's shape.
+    """
+    src, dst = copy.src, copy.dst
+    if src.buffer.scope is not Scope.GLOBAL or dst.buffer.scope is not Scope.SHARED:
+        return None
+    if src.dtype != dst.dtype or src.dtype.bits < 8 or src.buffer.safe_value != 0:
+        return None
+    request = AsyncCopyRequest(copy, kernel)
+    atom = context.hooks.call("tilecore_lower_async_copy", request=request, target=context.target)
+    if atom is None or not src.shape or not isinstance(src.shape[-1], Const):
+        return None
+    layout = kernel.layout_of(dst.buffer)
+    if not isinstance(layout, Layout) or src.axes[-1] != src.buffer.rank - 1:
+        return None
+    if dst.axes[-1] != dst.buffer.rank - 1:
+        return None
+    elements = piece(src, dst, layout, ranges)
+    for width in atom.widths:
+        if elements % max(1, width // src.dtype.bytes) == 0 and width >= src.dtype.bytes:
+            return width
+    return None
+
+
+def piece(src: Region, dst: Region, layout: Layout, ranges: Ranges) -> int:
+    """The most neighbouring elements (a power of two up to 16) that always move as one."""
+    extent = int(src.shape[-1].value)  # type: ignore[attr-defined]
+    width = 16
+    run = layout.contiguous_run(dst.buffer.rank - 1)
+    inner = static(dst.buffer)[-1]
+    while width > 1 and not (
+        extent % width == 0
+        and run % width == 0
+        and inner % width == 0
+        and divisor(ranges.simplify(dst.starts[-1])) % width == 0
+        and global_piece(src, width)
+    ):
+        width //= 2
+    return width
+
+
+def global_piece(region: Region, width: int) -> bool:
+    """True when pieces of `width` along the last axis are aligned and wholly in or out of shape."""
+    buffer = region.buffer
+    if divisor(region.starts[-1]) % width or divisor(buffer.shape[-1]) % width:
+        return False
+    strides = strides_of(buffer.shape, buffer.strides)
+    return strides[-1] == const(1) and all(divisor(s) % width == 0 for s in strides[:-1])
+
+
+def strides_of(shape: tuple[Expr, ...], strides: tuple[Expr, ...] | None) -> tuple[Expr, ...]:
+    """Element strides of a global buffer, row-major when it has none of its own."""
+    from tilecore.ir.expr import binary
+
+    if strides is not None:
+        return strides
+    result: list[Expr] = [const(1)]
+    for extent in reversed(shape[1:]):
+        result.append(binary("mul", result[-1], extent))
+    return tuple(reversed(result))

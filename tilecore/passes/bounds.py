@@ -1,0 +1,292 @@
+"""What is known about integer index expressions: intervals, divisors, and proofs from them.
+
+All of it works on one normal form, a sum of coefficient times term plus a constant, so that
+``by * 128 + row`` minus ``by * 128`` is seen to be ``row``. Nothing here guesses: None means
+"unknown", and `Ranges.proves` answers True only for what always holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tilecore.ir.expr import Binary, Call, Cast, Const, Expr, Select, Unary, Var, binary, const
+
+Interval = tuple[int | None, int | None]
+"""Inclusive lower and upper bound; None is unbounded."""
+
+UNKNOWN: Interval = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``sum(coefficient * term) + constant``; terms are distinct and hold no further sums."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+
+    def minus(self, other: Linear) -> Linear:
+        """The difference, with equal terms cancelled."""
+        total = dict(self.terms)
+        for term, coefficient in other.terms:
+            total[term] = total.get(term, 0) - coefficient
+        kept = tuple((term, c) for term, c in total.items() if c)
+        return Linear(kept, self.constant - other.constant)
+
+
+def linear(expr: Expr) -> Linear:
+    """The normal form of an integer expression."""
+    terms: dict[Expr, int] = {}
+    constant = _collect(expr, 1, terms)
+    return Linear(tuple((term, c) for term, c in terms.items() if c), constant)
+
+
+def _collect(expr: Expr, scale: int, terms: dict[Expr, int]) -> int:
+    """Add ``scale * expr`` to `terms`; return the constant part."""
+    match expr:
+        case Const(value=value):
+            return scale * int(value)
+        case Binary(op="add", a=a, b=b):
+            return _collect(a, scale, terms) + _collect(b, scale, terms)
+        case Binary(op="sub", a=a, b=b):
+            return _collect(a, scale, terms) + _collect(b, -scale, terms)
+        case Binary(op="mul", a=a, b=Const(value=value)):
+            return _collect(a, scale * int(value), terms)
+        case Binary(op="mul", a=Const(value=value), b=b):
+            return _collect(b, scale * int(value), terms)
+        case Unary(op="neg", a=a):
+            return _collect(a, -scale, terms)
+        case Cast(a=a, dtype=dtype) if (
+            dtype.is_int and a.dtype.is_int and dtype.bits >= a.dtype.bits
+        ):  # type: ignore[attr-defined]
+            return _collect(a, scale, terms)
+        case _:
+            terms[expr] = terms.get(expr, 0) + scale
+            return 0
+
+
+def from_linear(form: Linear, dtype_like: Expr) -> Expr:
+    """Back to an expression, in the dtype of `dtype_like`."""
+    dtype = dtype_like.dtype  # type: ignore[attr-defined]
+    total: Expr = const(0, dtype)
+    for term, coefficient in form.terms:
+        if term.dtype != dtype:  # type: ignore[attr-defined]
+            term = Cast(term, dtype)
+        total = binary("add", total, binary("mul", term, const(coefficient, dtype)))
+    return binary("add", total, const(form.constant, dtype))
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _scale(interval: Interval, factor: int) -> Interval:
+    low, high = interval
+    if factor == 0:
+        return (0, 0)
+    if factor < 0:
+        low, high = high, low
+    return (None if low is None else low * factor, None if high is None else high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Bounds of the variables in scope."""
+
+    of: Mapping[str, Interval] = field(default_factory=dict)
+
+    def with_range(self, var: Var, low: int | None, high: int | None) -> Ranges:
+        """These ranges and one more variable's (inclusive bounds)."""
+        return Ranges({**self.of, var.name: (low, high)})
+
+    def with_loop(self, var: Var, start: Expr, extent: Expr, step: Expr) -> Ranges:
+        """These ranges and a loop variable's."""
+        low, high = self.interval(start)
+        count = self.interval(extent)[1]
+        if not isinstance(step, Const) or step.value <= 0:  # rare: nothing is known
+            return self.with_range(var, None, None)
+        stretch = None if count is None else max(0, count - 1) * int(step.value)
+        return self.with_range(var, low, _add(high, stretch))
+
+    def interval(self, expr: Expr) -> Interval:
+        """Inclusive bounds of an integer expression."""
+        form = linear(expr)
+        low: int | None = form.constant
+        high: int | None = form.constant
+        for term, coefficient in form.terms:
+            part = _scale(self._term(term), coefficient)
+            low, high = _add(low, part[0]), _add(high, part[1])
+        return low, high
+
+    def _term(self, term: Expr) -> Interval:
+        match term:
+            case Var(name=name, lower=lower, upper=upper):
+                return self.of.get(name, (lower, upper))
+            case Binary(op="floordiv", a=a, b=Const(value=value)) if value > 0:
+                low, high = self.interval(a)
+                return (
+                    None if low is None else low // value,
+                    None if high is None else high // value,
+                )
+            case Binary(op="floormod", b=Const(value=value)) if value > 0:
+                low, high = self.interval(term.a)
+                if low is not None and high is not None and low // value == high // value:
+                    return low % value, high % value
+                return (0, int(value) - 1)
+            case Binary(op="min", a=a, b=b):
+                (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
+                highs = [h for h in (high_a, high_b) if h is not None]
+                low = None if low_a is None or low_b is None else min(low_a, low_b)
+                return low, min(highs) if highs else None
+            case Binary(op="max", a=a, b=b):
+                (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
+                lows = [x for x in (low_a, low_b) if x is not None]
+                high = None if high_a is None or high_b is None else max(high_a, high_b)
+                return max(lows) if lows else None, high
+            case Binary(op="mul", a=a, b=b):
+                return _product(self.interval(a), self.interval(b))
+            case Binary(op="bitand", a=a, b=Const(value=value)) if value >= 0:
+                return (0, int(value))
+            case Binary(op="shr", a=a, b=Const(value=value)):
+                low, high = self.interval(a)
+                return (
+                    None if low is None else low >> value,
+                    None if high is None else high >> value,
+                )
+            case Binary(op="bitxor", a=a, b=b):
+                return _xor_range(self.interval(a), self.interval(b))
+            case Select(a=a, b=b):
+                (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
+                low = None if low_a is None or low_b is None else min(low_a, low_b)
+                return low, None if high_a is None or high_b is None else max(high_a, high_b)
+            case Cast(a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+                return self.interval(a)
+            case Call() | _:
+                return UNKNOWN
+
+    def proves(self, condition: Expr) -> bool:
+        """True when the condition holds for all values in range."""
+        match condition:
+            case Const(value=value):
+                return bool(value)
+            case Binary(op="and", a=a, b=b):
+                return self.proves(a) and self.proves(b)
+            case Binary(op="or", a=a, b=b):
+                return self.proves(a) or self.proves(b)
+            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+                return self._proves_order(op, a, b)
+            case _:
+                return False
+
+    def _proves_order(self, op: str, a: Expr, b: Expr) -> bool:
+        if op in ("gt", "ge"):
+            a, b, op = b, a, {"gt": "lt", "ge": "le"}[op]
+        gap = self._interval_of(linear(b).minus(linear(a)))[0]  # b - a
+        return gap is not None and gap >= (1 if op == "lt" else 0)
+
+    def _interval_of(self, form: Linear) -> Interval:
+        low: int | None = form.constant
+        high: int | None = form.constant
+        for term, coefficient in form.terms:
+            part = _scale(self._term(term), coefficient)
+            low, high = _add(low, part[0]), _add(high, part[1])
+        return low, high
+
+    def simplify(self, expr: Expr) -> Expr:
+        """The same value with divisions and remainders folded where ranges allow."""
+        from tilecore.ir.expr import transform
+
+        return transform(expr, self._simplify_node)
+
+    def _simplify_node(self, node: Expr) -> Expr | None:
+        match node:
+            case Binary(op="floordiv" | "floormod" as op, a=a, b=Const(value=value)) if value > 0:
+                return self._divide(op, a, int(value))
+            case Binary(op="lt" | "le" | "gt" | "ge", a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+                return const(True, node.dtype) if self.proves(node) else None
+            case Binary(op="min" | "max" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+                if self._proves_order("le", a, b):
+                    return a if op == "min" else b
+                if self._proves_order("le", b, a):
+                    return b if op == "min" else a
+                return None
+            case _:
+                return None
+
+    def _divide(self, op: str, a: Expr, divisor: int) -> Expr | None:
+        """``a // divisor`` or ``a % divisor`` with the multiples of the divisor taken out."""
+        form = linear(a)
+        whole = tuple((t, c // divisor) for t, c in form.terms if c % divisor == 0)
+        rest = Linear(tuple((t, c) for t, c in form.terms if c % divisor), form.constant % divisor)
+        low, high = self._interval_of(rest)
+        if low is not None and high is not None and low // divisor == high // divisor:
+            carry = low // divisor
+            if op == "floordiv":
+                return from_linear(Linear(whole, form.constant // divisor + carry), a)
+            return from_linear(Linear(rest.terms, rest.constant - carry * divisor), a)
+        if not whole and form.constant // divisor == 0:
+            return None
+        remainder = from_linear(rest, a)
+        again = binary(op, remainder, const(divisor, a.dtype))  # type: ignore[attr-defined]
+        if op == "floormod":
+            return again
+        head = from_linear(Linear(whole, form.constant // divisor), a)
+        return binary("add", head, again)
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        high = None if a[1] is None or b[1] is None else a[1] * b[1]
+        return a[0] * b[0], high
+    if None in a or None in b:
+        return UNKNOWN
+    corners = [x * y for x in a for y in b]  # type: ignore[operator]
+    return min(corners), max(corners)
+
+
+def _xor_range(a: Interval, b: Interval) -> Interval:
+    if a[0] is None or b[0] is None or a[1] is None or b[1] is None or a[0] < 0 or b[0] < 0:
+        return UNKNOWN
+    return 0, (1 << max(a[1].bit_length(), b[1].bit_length())) - 1
+
+
+def divisor(expr: Expr, known: Mapping[str, int] | None = None) -> int:
+    """The largest number known to divide `expr`; 0 for the constant 0.
+
+    `known` gives divisors of variables by name, besides their own ``multiple_of``.
+    """
+    form = linear(expr)
+    result = abs(form.constant)
+    for term, coefficient in form.terms:
+        result = math.gcd(result, coefficient * _divisor_of_term(term, known or {}))
+    return result
+
+
+def _divisor_of_term(term: Expr, known: Mapping[str, int]) -> int:
+    match term:
+        case Var(name=name, multiple_of=multiple):
+            return math.lcm(multiple, known.get(name, 1))
+        case Binary(op="mul", a=a, b=b):
+            return divisor(a, known) * divisor(b, known)
+        case Binary(op="floormod" | "min" | "max", a=a, b=b):
+            return math.gcd(divisor(a, known), divisor(b, known)) or 1
+        case Binary(op="floordiv", a=a, b=Const(value=value)) if value > 0:
+            top = divisor(a, known)
+            return top // int(value) if top and top % int(value) == 0 else 1
+        case Select(a=a, b=b):
+            return math.gcd(divisor(a, known), divisor(b, known)) or 1
+        case Cast(a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+            return divisor(a, known) or 1
+        case _:
+            return 1
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr:
+    """The conjunction; True when there is none."""
+    from tilecore.ir.expr import TRUE
+
+    result: Expr = TRUE
+    for condition in conditions:
+        result = binary("and", result, condition)
+    return result

@@ -1,0 +1,267 @@
+"""Insert the block-wide barriers that memory accesses need: all of them, and no other.
+
+Two accesses conflict when they may touch one place, one of them writes, and no barrier stands
+between them. The check walks the kernel with the set of accesses since the last barrier; loops are
+walked again with what the previous iteration left. Barriers are placed as late as possible, right
+before the statement that conflicts; afterwards each one is taken out for a trial, and stays out if
+the check still finds no conflict. An asynchronous write counts from its wait, too: the barrier
+between issue and wait does not show it to other lanes.
+
+`find_conflicts` is the checker; tests use it to show that every barrier is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilecore.errors import VerifyError
+from tilecore.hooks.context import Context
+from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Block, Break, Continue, For, If, Intrinsic, Stmt, WarpScope, While
+from tilecore.ir.visit import BODY_FIELDS, walk_stmts
+from tilecore.passes.bounds import Ranges
+from tilecore.passes.memory_effects import (
+    ATOMIC,
+    READ,
+    WRITE,
+    AsyncWait,
+    Effect,
+    InnerBarrier,
+    steps_of,
+)
+from tilecore.passes.scopes import kernel_ranges, per_kernel
+
+BARRIER = Intrinsic("sync_block")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses with no barrier between: `later` is the statement to put one before."""
+
+    earlier: Effect
+    later: Effect
+    path: tuple[int | str, ...]
+
+
+Overlaps = Callable[[str, str], bool]
+"""Whether two different buffers may share memory (after planning)."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Accesses since the last barrier, and asynchronous writes that have not been waited for."""
+
+    pending: set[Effect] = field(default_factory=set)
+    in_flight: set[Effect] = field(default_factory=set)
+
+    def copy(self) -> _State:
+        return _State(set(self.pending), set(self.in_flight))
+
+    def merge(self, other: _State) -> None:
+        self.pending |= other.pending
+        self.in_flight |= other.in_flight
+
+    def replaced(self, mapping: dict[Var, Expr]) -> _State:
+        def shift(effects: set[Effect]) -> set[Effect]:
+            return {dataclasses.replace(e, box=e.box.replaced(mapping)) for e in effects}
+
+        return _State(shift(self.pending), shift(self.in_flight))
+
+
+class _Walker:
+    """Walks a kernel in execution order, collecting conflicts."""
+
+    def __init__(self, ranges: Ranges, overlaps: Overlaps) -> None:
+        self.ranges = ranges
+        self.overlaps = overlaps
+        self.conflicts: list[Conflict] = []
+        self.exits: list[_State] = []  # states at break and continue of the innermost loop
+
+    def block(self, block: Block, state: _State, path: tuple[int | str, ...]) -> None:
+        for index, stmt in enumerate(block):
+            self.stmt(stmt, state, (*path, index))
+
+    def stmt(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+        match stmt:
+            case For(var=var, step=step, body=body):
+                self.own(stmt, state, path)
+                self.loop(body, state, path, var, step)
+            case While(body=body):
+                self.own(stmt, state, path)
+                self.loop(body, state, path, None, None, stmt)
+            case If(then=then, otherwise=otherwise):
+                self.own(stmt, state, path)
+                other = state.copy()
+                self.block(then, state, (*path, "then"))
+                self.block(otherwise, other, (*path, "otherwise"))
+                state.merge(other)
+            case WarpScope(body=body):
+                skipped = state.copy()
+                self.block(body, state, (*path, "body"))
+                state.merge(skipped)
+            case Break() | Continue():
+                self.exits.append(state.copy())
+            case _:
+                self.own(stmt, state, path)
+
+    def loop(
+        self,
+        body: Block,
+        state: _State,
+        path: tuple[int | str, ...],
+        var: Var | None,
+        step: Expr | None,
+        again: Stmt | None = None,
+    ) -> None:
+        """The body once, then again after itself: at distance one, then at any distance."""
+        outer_exits, self.exits = self.exits, []
+        skipped = state.copy()
+        inner = (*path, "body")
+        self.block(body, state, inner)
+        for distance in (1, None):
+            for exit_state in self.exits:
+                state.merge(exit_state)
+            before = state.replaced(_earlier(var, step, distance)) if var else state.copy()
+            carried = set(before.pending)
+            current = before
+            if again is not None:
+                self.own(again, current, (*inner, len(body)))  # the condition, once more
+            self.block(body, current, inner)
+            lasting = carried & current.pending
+            state.merge(current)
+            if not lasting:
+                break
+        for exit_state in self.exits:
+            state.merge(exit_state)
+        state.merge(skipped)
+        self.exits = outer_exits
+
+    def own(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+        """The effects of the statement itself, all its reads and writes at once per phase."""
+        phase: list[Effect] = []
+        for step in steps_of(stmt, self.ranges):
+            if isinstance(step, InnerBarrier):
+                self.flush(phase, state, path)
+                state.pending.clear()
+            elif isinstance(step, AsyncWait):
+                state.pending |= {dataclasses.replace(e, is_async=False) for e in state.in_flight}
+                state.in_flight.clear()
+            else:
+                phase.append(step)
+        self.flush(phase, state, path)
+
+    def flush(self, phase: list[Effect], state: _State, path: tuple[int | str, ...]) -> None:
+        for later in phase:
+            for earlier in (*state.pending, *state.in_flight):
+                if self.conflict(earlier, later):
+                    self.conflicts.append(Conflict(earlier, later, path))
+        for effect in phase:
+            (state.in_flight if effect.is_async else state.pending).add(effect)
+        phase.clear()
+
+    def conflict(self, a: Effect, b: Effect) -> bool:
+        if a.kind == b.kind and a.kind in (READ, ATOMIC):
+            return False
+        if a.box.buffer.name == b.box.buffer.name:
+            return not a.box.is_disjoint(b.box)
+        return self.overlaps(a.box.buffer.name, b.box.buffer.name)
+
+
+def _earlier(var: Var, step: Expr | None, distance: int | None) -> dict[Var, Expr]:
+    """The loop variable of an earlier iteration in terms of the current one."""
+    assert step is not None
+    if distance is None:
+        return {var: Var(f"{var.name}__earlier", var.dtype)}
+    return {var: binary("sub", var, binary("mul", step, const(distance, var.dtype)))}
+
+
+def overlaps_of(kernel: Kernel) -> Overlaps:
+    """Which shared buffers share bytes, by the plan in the kernel's hints."""
+    spans: dict[str, tuple[int, int]] = {}
+    hints = dict(kernel.hints)
+    for name, value in hints.items():
+        if name.startswith("smem.") and isinstance(value, int):
+            buffer = name.removeprefix("smem.")
+            spans[buffer] = (value, value + int(hints[f"smem_size.{buffer}"]))
+
+    def overlap(a: str, b: str) -> bool:
+        if a not in spans or b not in spans:
+            return False
+        return spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+
+    return overlap
+
+
+def find_conflicts(kernel: Kernel, ranges: Ranges) -> list[Conflict]:
+    """All pairs of accesses that no barrier separates though it must; in program order."""
+    walker = _Walker(ranges, overlaps_of(kernel))
+    walker.block(kernel.body, _State(), ())
+    return walker.conflicts
+
+
+def insert_barriers(program: Program, context: Context) -> Program:
+    """See the module's text."""
+
+    def visit(kernel: Kernel) -> Kernel:
+        ranges = kernel_ranges(kernel, program.symbols)
+        last: Conflict | None = None
+        while conflicts := find_conflicts(kernel, ranges):
+            if last is not None and conflicts[0].earlier == last.earlier == conflicts[0].earlier:
+                if conflicts[0].later == last.later and conflicts[0].earlier.is_async:
+                    raise VerifyError(
+                        f"{last.later.box.buffer.name} is touched while an asynchronous copy to it"
+                        " is under way and no wait stands between"
+                    )
+            last = conflicts[0]
+            kernel = dataclasses.replace(kernel, body=_insert(kernel.body, last.path))
+        return _without_needless(kernel, ranges)
+
+    return per_kernel(program, visit)
+
+
+def _insert(block: Block, path: tuple[int | str, ...]) -> Block:
+    """`block` with a barrier before the statement at `path`."""
+    index = path[0]
+    assert isinstance(index, int)
+    if len(path) == 1:
+        return (*block[:index], BARRIER, *block[index:])
+    name = str(path[1])
+    stmt = block[index]
+    inner = _insert(getattr(stmt, name), path[2:])
+    return (*block[:index], dataclasses.replace(stmt, **{name: inner}), *block[index + 1 :])
+
+
+def _without_needless(kernel: Kernel, ranges: Ranges) -> Kernel:
+    """Take out, one by one, barriers whose removal makes no conflict."""
+    count = sum(stmt == BARRIER for stmt in walk_stmts(kernel.body))
+    position = 0
+    for _ in range(count):
+        trial = dataclasses.replace(kernel, body=_remove(kernel.body, [position]))
+        if find_conflicts(trial, ranges):
+            position += 1
+        else:
+            kernel = trial
+    return kernel
+
+
+def _remove(block: Block, countdown: list[int]) -> Block:
+    """`block` without its n-th barrier, in program order."""
+    result: list[Stmt] = []
+    for stmt in block:
+        if stmt == BARRIER:
+            countdown[0] -= 1
+            if countdown[0] == -1:
+                continue
+        changes = {
+            name: _remove(inner, countdown)
+            for name in BODY_FIELDS
+            if (inner := getattr(stmt, name, None))
+        }
+        result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
+    return tuple(result)
+
+
+__all__ = ["BARRIER", "WRITE", "Conflict", "find_conflicts", "insert_barriers"]

@@ -1,0 +1,254 @@
+"""What lowering to one lane's code needs everywhere: flat buffers, offsets, guards, names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import int64
+from tilecore.ir.expr import Call, Cast, Const, Expr, Var, binary, const
+from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
+from tilecore.ir.program import Kernel
+from tilecore.ir.stmts import Block, If
+from tilecore.passes.async_copies import strides_of
+from tilecore.passes.bounds import Ranges, all_of
+from tilecore.passes.scopes import Names, static
+
+LANE = Var("lane")
+"""The lane's index in its block, bound at the top of every kernel."""
+
+LARGEST_INT32_OFFSET = 2**31 - 1
+
+
+@dataclass(slots=True)
+class LaneScope:
+    """State of the lowering of one kernel.
+
+    Attributes:
+        kernel: the scheduled kernel.
+        context: target and hooks.
+        names: unused names.
+        ranges: bounds of variables; grows as lane variables are made.
+        flat: buffer name -> its one-dimensional lane-level buffer.
+    """
+
+    kernel: Kernel
+    context: Context
+    names: Names
+    ranges: Ranges
+    flat: dict[str, Buffer] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        """Lanes of the block."""
+        return self.kernel.threads
+
+    @property
+    def layouts(self) -> dict[str, Layout | FragmentLayout]:
+        """Layouts of on-chip buffers."""
+        return dict(self.kernel.layouts)
+
+    def fragment_layout(self, buffer: Buffer) -> FragmentLayout:
+        """The layout of a fragment."""
+        layout = self.kernel.layout_of(buffer)
+        assert isinstance(layout, FragmentLayout), f"fragment {buffer.name} has no layout"
+        return layout
+
+    def shared_layout(self, buffer: Buffer) -> Layout:
+        """The layout of a shared buffer."""
+        layout = self.kernel.layout_of(buffer)
+        assert isinstance(layout, Layout), f"shared buffer {buffer.name} has no layout"
+        return layout
+
+    def var(self, base: str, low: int, high: int) -> Var:
+        """A new int32 variable with inclusive bounds."""
+        var = Var(self.names.fresh(base))
+        self.ranges = self.ranges.with_range(var, low, high)
+        return var
+
+    def local(self, base: str, size: int, like: Buffer) -> Buffer:
+        """A new array of registers of `like`'s dtype."""
+        return self.names.buffer(base, (size,), like.dtype, Scope.LOCAL)
+
+    def lane_buffer(self, buffer: Buffer) -> Buffer:
+        """The one-dimensional buffer that stands for `buffer` at the lane level."""
+        if buffer.name in self.flat:
+            return self.flat[buffer.name]
+        self.flat[buffer.name] = made = self._flatten(buffer)
+        return made
+
+    def _flatten(self, buffer: Buffer) -> Buffer:
+        scope = buffer.scope
+        size: Expr
+        match scope:
+            case Scope.GLOBAL:
+                size = const(1)
+                for extent in buffer.shape:
+                    size = binary("mul", size, extent)
+            case Scope.SHARED:
+                size = const(self.shared_layout(buffer).span)
+            case Scope.FRAGMENT:
+                size, scope = const(self.fragment_layout(buffer).registers), Scope.LOCAL
+            case _:
+                if not buffer.shape:
+                    return buffer
+                size = const(math.prod(static(buffer)))
+        return Buffer(
+            buffer.name, (size,), buffer.dtype, scope, None, buffer.safe_value, buffer.loc
+        )
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """Linear element offset of a global, shared or local element."""
+        if buffer.scope is Scope.SHARED:
+            return self.ranges.simplify(
+                shared_offset(self.shared_layout(buffer), indices, self.ranges)
+            )
+        if buffer.scope is Scope.GLOBAL:
+            return self._global_offset(buffer, indices)
+        total: Expr = const(0)
+        for index, stride in zip(indices, strides_of(buffer.shape, None), strict=True):
+            total = binary("add", total, binary("mul", index, stride))
+        return self.ranges.simplify(total)
+
+    def _global_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        strides = strides_of(buffer.shape, buffer.strides)
+        wide = self._needs_64_bits(buffer, strides)
+        total: Expr = const(0, int64 if wide else const(0).dtype)
+        for index, stride in zip(indices, strides, strict=True):
+            index = self.ranges.simplify(index)
+            if wide:
+                index, stride = _widen(index), _widen(stride)
+            total = binary("add", total, binary("mul", index, stride))
+        return total
+
+    def _needs_64_bits(self, buffer: Buffer, strides: tuple[Expr, ...]) -> bool:
+        span = 0
+        for extent, stride in zip(buffer.shape, strides, strict=True):
+            if not isinstance(extent, Const) or not isinstance(stride, Const):
+                return True
+            span += (int(extent.value) - 1) * abs(int(stride.value))
+        return span > LARGEST_INT32_OFFSET
+
+    # --- guards --------------------------------------------------------------------------------
+
+    def inside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """The condition that all indices are in the buffer's shape; proven parts are left out."""
+        needed: list[Expr] = []
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            dtype = index.dtype  # type: ignore[attr-defined]
+            above = binary("ge", index, const(0, dtype))
+            below = binary("lt", index, _as(extent, index))
+            needed += [c for c in (above, below) if not self.ranges.proves(c)]
+        return all_of(self.ranges.simplify(c) for c in needed)
+
+    def first_copy(self, layout: FragmentLayout) -> Expr:
+        """The condition that this lane is the first of the layout's copies."""
+        return all_of(
+            binary("eq", self.thread_digit(mode, layout), const(0))
+            for mode in layout.replication
+            if mode.extent > 1
+        )
+
+    def in_use(self, layout: FragmentLayout) -> Expr:
+        """The condition that this lane takes part in the layout at all."""
+        condition = binary("lt", LANE, const(layout.threads))
+        return all_of(() if self.ranges.proves(condition) else (condition,))
+
+    def thread_digit(self, mode: FragmentMode, layout: FragmentLayout) -> Expr:
+        """This lane's digit of a thread mode."""
+        digit = binary("floordiv", LANE, const(mode.stride))
+        if mode.stride * mode.extent < self.threads:
+            digit = binary("floormod", digit, const(mode.extent))
+        return self.ranges.simplify(digit)
+
+    def thread_parts(self, layout: FragmentLayout) -> tuple[Expr, ...]:
+        """Per axis, the part of the coordinate that the lane determines."""
+        parts: list[Expr] = []
+        for axis in layout.axes:
+            total: Expr = const(0)
+            weight = 1
+            for mode in axis:
+                if mode.space != REGISTER and mode.extent > 1:
+                    digit = self.thread_digit(mode, layout)
+                    total = binary("add", total, binary("mul", digit, const(weight)))
+                weight *= mode.extent
+            parts.append(total)
+        return tuple(parts)
+
+
+def _widen(expr: Expr) -> Expr:
+    if isinstance(expr, Const):
+        return const(expr.value, int64)
+    return expr if expr.dtype.bits == 64 else Cast(expr, int64)  # type: ignore[attr-defined]
+
+
+def _as(expr: Expr, like: Expr) -> Expr:
+    dtype = like.dtype  # type: ignore[attr-defined]
+    if isinstance(expr, Const):
+        return const(expr.value, dtype)
+    return expr if expr.dtype == dtype else Cast(expr, dtype)  # type: ignore[attr-defined]
+
+
+def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:
+    """Offset of a shared element, with the swizzle on as few terms as it needs.
+
+    ``high + (low ^ x)``: only terms inside the XORed bits take part, and x comes only from the
+    terms that reach its source bits, so that constants of unrolled loops stay additive.
+    """
+    terms: list[tuple[Expr, Mode]] = []
+    for axis, index in zip(layout.axes, indices, strict=True):
+        digits = split(ranges.simplify(index), (mode.extent for mode in axis))
+        terms += [(ranges.simplify(d), m) for d, m in zip(digits, axis, strict=True)]
+    swizzle = layout.swizzle
+    if swizzle is None or swizzle.bits == 0:
+        return _total(terms)
+    low_limit = 1 << (swizzle.base + swizzle.bits)
+    source = 1 << (swizzle.base + swizzle.shift)
+    low = [(d, m) for d, m in terms if m.stride < low_limit]
+    high = [(d, m) for d, m in terms if m.stride >= low_limit]
+    if _span(low) > low_limit or any(m.stride % low_limit for _, m in high):
+        return layout.offset_expr(indices)
+    below = [(d, m) for d, m in high if m.stride < source]
+    above = [(d, m) for d, m in high if m.stride >= source]
+    if any(m.stride % source for _, m in above):
+        return layout.offset_expr(indices)
+    # Terms below the source bits may reach into them: they then count with their own carry.
+    reaching = _total([(d, Mode(m.extent, m.stride // low_limit)) for d, m in below])
+    from_below = binary("floordiv", reaching, const(source // low_limit))
+    period = 1 << swizzle.bits
+    rows = _total(
+        [(d, Mode(m.extent, m.stride // source)) for d, m in above if m.stride // source % period]
+    )
+    mask = const((1 << swizzle.bits) - 1)
+    chosen = binary("bitand", binary("add", rows, ranges.simplify(from_below)), mask)
+    x = binary("mul", chosen, const(1 << swizzle.base))
+    return binary("add", _total(high), binary("bitxor", _total(low), x))
+
+
+def _total(terms: list[tuple[Expr, Mode]]) -> Expr:
+    total: Expr = const(0)
+    for digit, mode in terms:
+        if digit.dtype != total.dtype:  # type: ignore[attr-defined]
+            digit = Cast(digit, total.dtype)  # type: ignore[attr-defined]
+        total = binary("add", total, binary("mul", digit, const(mode.stride)))
+    return total
+
+
+def _span(terms: list[tuple[Expr, Mode]]) -> int:
+    return 1 + sum((m.extent - 1) * m.stride for _, m in terms)
+
+
+def guarded(condition: Expr, block: Block) -> Block:
+    """`block` under a condition, unless that is always true."""
+    if not block or (isinstance(condition, Const) and condition.value):
+        return block
+    if isinstance(condition, Const):
+        return ()
+    return (If(condition, block),)
+
+
+__all__ = ["LANE", "Call", "LaneScope", "guarded", "shared_offset"]

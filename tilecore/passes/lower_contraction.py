@@ -1,0 +1,345 @@
+"""A gemm on MMA atoms as one lane's code.
+
+    for k in atoms along k (unrolled):
+      registers of A for this k   <- matrix loads (or plain loads) from shared memory
+      registers of B for this k
+      for tm, tn (unrolled): atom(c[tm, tn], a[tm], b[tn])
+
+Operands that are fragments are used in place. Whether a matrix load fits is read off the layouts:
+every block of the atom's operand must be one matrix of the load, in the load's own arrangement of
+lanes and registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecore.hooks.records import MatrixLoad
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import FALSE, TRUE, Call, Cast, Expr, Load, binary, const
+from tilecore.ir.layout import FragmentLayout, Layout
+from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
+from tilecore.passes.bounds import divisor
+from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
+from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.scopes import static
+from tilecore.passes.spread import register_modes
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a tiled gemm.
+
+    Attributes:
+        region: where it is stored.
+        atom: register layout of one atom over the STORED axes (row axis first as stored).
+        depth_axis: which stored axis is k.
+        tiles: atoms of one lane group along the other axis.
+        group: index of the lane's group along the other axis.
+        step: atom extent along the other axis.
+        depth: atom extent along k.
+        round: operation applied to loaded values, or "".
+        dtype: what the atom takes.
+        is_b: whether this is the right-hand operand.
+    """
+
+    region: Region
+    atom: FragmentLayout
+    depth_axis: int
+    tiles: int
+    group: Expr
+    step: int
+    depth: int
+    round: str
+    dtype: DType
+    is_b: bool
+
+
+def lower_gemm(gemm: Gemm, scope: LaneScope) -> Block:
+    """Lower a gemm that has an atom."""
+    atom = select_atom(gemm, scope.threads, scope.context)
+    assert atom is not None, "normalize_tiles left only gemms with atoms"
+    tiled = tile_mma(gemm, atom, scope.threads)
+    group = scope.ranges.simplify(binary("floordiv", LANE, const(atom.lanes)))
+    group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
+    group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
+    assert atom.a is not None and atom.b is not None, "operands come from registers here"
+    a = Operand(
+        gemm.a, _transposed(atom.a, gemm.transpose_a), 0 if gemm.transpose_a else 1,
+        tiled.tiles_m, group_m, atom.m, atom.k, atom.a_round, atom.a_dtype, False,
+    )  # fmt: skip
+    b = Operand(
+        gemm.b, _transposed(atom.b, gemm.transpose_b), 1 if gemm.transpose_b else 0,
+        tiled.tiles_n, group_n, atom.n, atom.k, atom.b_round, atom.b_dtype, True,
+    )  # fmt: skip
+    return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, scope))
+
+
+def _transposed(layout: FragmentLayout, swap: bool) -> FragmentLayout:
+    if not swap:
+        return layout
+    return FragmentLayout((layout.axes[1], layout.axes[0]), layout.replication)
+
+
+def _clear(gemm: Gemm, scope: LaneScope) -> Block:
+    if gemm.clear_accum == FALSE:
+        return ()
+    flat = scope.lane_buffer(gemm.c.buffer)
+    count = scope.fragment_layout(gemm.c.buffer).registers
+    at = scope.var("r", 0, count - 1)
+    zero = Store(flat, (at,), const(0, flat.dtype), gemm.loc)
+    loop = For(at, const(0), const(count), const(1), (zero,), LoopKind.UNROLL)
+    return (loop,) if gemm.clear_accum == TRUE else (If(gemm.clear_accum, (loop,)),)
+
+
+def _main(gemm: Gemm, tiled: TiledMma, a: Operand, b: Operand, scope: LaneScope) -> Block:
+    atom = tiled.atom
+    k = scope.var("kk", 0, tiled.tiles_k - 1)
+    tm = scope.var("tm", 0, tiled.tiles_m - 1)
+    tn = scope.var("tn", 0, tiled.tiles_n - 1)
+    before_a, fill_a, a_at = _operand(a, k, tiled.tiles_k, tm, tiled, scope)
+    before_b, fill_b, b_at = _operand(b, k, tiled.tiles_k, tn, tiled, scope)
+    flat = scope.lane_buffer(gemm.c.buffer)
+    c_tile = binary("add", binary("mul", tm, const(tiled.tiles_n)), tn)
+    c_at = binary("mul", c_tile, const(atom.c.registers))
+    mma = Intrinsic(
+        f"mma.{atom.name}",
+        (Region(flat, (c_at,), (const(atom.c.registers),)), a_at, b_at),
+        (), gemm.loc,
+    )  # fmt: skip
+    body: Block = (_loop(tm, tiled.tiles_m, (_loop(tn, tiled.tiles_n, (mma,)),)),)
+    return (*before_a, *before_b, _loop(k, tiled.tiles_k, (*fill_a, *fill_b, *body)))
+
+
+def _loop(var: Expr, extent: int, body: Block) -> Stmt:
+    return For(var, const(0), const(extent), const(1), body, LoopKind.UNROLL)  # type: ignore[arg-type]
+
+
+def _operand(
+    operand: Operand, k: Expr, tiles_k: int, tile: Expr, tiled: TiledMma, scope: LaneScope
+) -> tuple[Block, Block, Region]:
+    """(declarations, statements that fill registers for one k, region of one atom's registers)."""
+    count = operand.atom.registers
+    buffer = operand.region.buffer
+    if buffer.scope is Scope.FRAGMENT:
+        flat = scope.lane_buffer(buffer)
+        outer, inner, extent = (k, tile, operand.tiles) if operand.is_b else (tile, k, tiles_k)
+        index = binary("add", binary("mul", outer, const(extent)), inner)
+        return (), (), Region(flat, (binary("mul", index, const(count)),), (const(count),))
+    registers = scope.names.buffer(
+        f"{buffer.name}_regs", (operand.tiles * count,), operand.dtype, Scope.LOCAL
+    )
+    at = Region(registers, (binary("mul", tile, const(count)),), (const(count),))
+    fill = _matrix_loads(operand, registers, k, tiled, scope)
+    if fill is None:
+        fill = _plain_loads(operand, registers, k, scope)
+    return (Allocate(registers),), (*fill, *_round(operand, registers, scope)), at
+
+
+def _round(operand: Operand, registers: Buffer, scope: LaneScope) -> Block:
+    if not operand.round:
+        return ()
+    count = operand.tiles * operand.atom.registers
+    r = scope.var("r", 0, count - 1)
+    value = Call(operand.round, (Load(registers, (r,)),), registers.dtype)
+    return (_loop(r, count, (Store(registers, (r,), value),)),)
+
+
+def _base(operand: Operand, k: Expr, tile: Expr | int, scope: LaneScope) -> tuple[Expr, Expr]:
+    """Stored coordinates of an atom's first element."""
+    tile_expr = const(tile) if isinstance(tile, int) else tile
+    index = binary("add", binary("mul", operand.group, const(operand.tiles)), tile_expr)
+    other = binary("mul", index, const(operand.step))
+    along_k = binary("mul", k, const(operand.depth))
+    pair = (along_k, other) if operand.depth_axis == 0 else (other, along_k)
+    return scope.ranges.simplify(pair[0]), scope.ranges.simplify(pair[1])
+
+
+def _clamped(
+    operand: Operand, coordinates: tuple[Expr, Expr], scope: LaneScope, columns: int = 1
+) -> tuple[Expr, ...]:
+    """Coordinates held inside the operand: padded rows repeat the last one (never stored).
+
+    `columns` neighbours along the second axis are read at once.
+    """
+    shape = static(operand.region)
+    result = []
+    for axis, coordinate in enumerate(coordinates):
+        if axis != operand.depth_axis:
+            limit = const(shape[axis] - (columns if axis == 1 else 1))
+            coordinate = scope.ranges.simplify(binary("min", coordinate, limit))
+        result.append(coordinate)
+    return tuple(result)
+
+
+def _plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block:
+    """Element by element, each lane its own."""
+    flat = scope.lane_buffer(operand.region.buffer)
+    modes = register_modes(operand.atom)
+    tile = scope.var("t", 0, operand.tiles - 1)
+    digits = [(scope.var("r", 0, mode.extent - 1), mode) for _, _, mode in modes]
+    base = _base(operand, k, tile, scope)
+    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
+    coordinates: list[Expr] = []
+    for axis in (0, 1):
+        total: Expr = base[axis]
+        weight = 1
+        for mode in operand.atom.axes[axis]:
+            if mode.space == "thread":
+                digit = binary("floordiv", lane, const(mode.stride))
+                digit = binary("floormod", digit, const(mode.extent))
+            else:
+                digit = next((v for v, m in digits if m == mode), const(0))
+            total = binary("add", total, binary("mul", digit, const(weight)))
+            weight *= mode.extent
+        coordinates.append(scope.ranges.simplify(total))
+    at = _clamped(operand, (coordinates[0], coordinates[1]), scope)
+    indices = operand.region.indices(at)
+    register: Expr = binary("mul", tile, const(operand.atom.registers))
+    for digit, mode in digits:
+        register = binary("add", register, binary("mul", digit, const(mode.stride)))
+    value: Expr = Load(flat, (scope.offset(operand.region.buffer, indices),))
+    if flat.dtype != operand.dtype:
+        value = Cast(value, operand.dtype)
+    body: Block = (Store(registers, (register,), value),)
+    for digit, mode in reversed(digits):
+        body = (_loop(digit, mode.extent, body),)
+    return (_loop(tile, operand.tiles, body),)
+
+
+# --- matrix loads ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """One matrix of an operand: its atom's tile, its place in the atom, its first register."""
+
+    tile: int
+    row: int
+    column: int
+    register: int
+
+
+def _matrix_loads(
+    operand: Operand, registers: Buffer, k: Expr, tiled: TiledMma, scope: LaneScope
+) -> Block | None:
+    """Fill an operand's registers by matrix loads; None when none fits."""
+    buffer = operand.region.buffer
+    layout = scope.shared_layout(buffer)
+    for load in tiled.atom.loads:
+        matrices = _matrices(operand, load, layout, scope)
+        if matrices is not None:
+            break
+    else:
+        return None
+    per_matrix = load.layout.registers
+    flat = scope.lane_buffer(buffer)
+    result: list[Stmt] = []
+    rest = matrices
+    while rest:
+        count = next(c for c in load.counts if c <= len(rest) and _is_grid(rest[:c], operand))
+        group, rest = rest[:count], rest[count:]
+        address = _address(operand, group, load, k, flat, scope)
+        target = Region(registers, (const(group[0].register),), (const(count * per_matrix),))
+        hints = (("count", count),)
+        result.append(Intrinsic(load.name, (target, address), hints))
+    return tuple(result)
+
+
+def _matrices(
+    operand: Operand, load: MatrixLoad, layout: Layout, scope: LaneScope
+) -> list[_Matrix] | None:
+    """The operand's matrices in register order, if `load` can fetch each of them."""
+    rows, columns = load.layout.shape
+    atom_rows, atom_columns = operand.atom.shape
+    region = operand.region
+    last = region.buffer.rank - 1
+    if region.dtype != operand.dtype or load.element_bits != region.dtype.bits:
+        return None
+    if region.axes[-1] != last:
+        return None
+    if atom_rows % rows or atom_columns % columns or layout.contiguous_run(last) % columns:
+        return None
+    if divisor(scope.ranges.simplify(region.starts[last])) % columns:
+        return None
+    if static(region)[1] % columns:
+        return None
+    found: list[_Matrix] = []
+    for row in range(0, atom_rows, rows):
+        for column in range(0, atom_columns, columns):
+            register = _matches(operand.atom, load.layout, row, column)
+            if register is None:
+                return None
+            found.append(_Matrix(0, row, column, register))
+    found.sort(key=lambda m: m.register)
+    if [m.register for m in found] != [k * load.layout.registers for k in range(len(found))]:
+        return None
+    count = operand.atom.registers
+    return [
+        _Matrix(tile, m.row, m.column, tile * count + m.register)
+        for tile in range(operand.tiles)
+        for m in found
+    ]
+
+
+def _matches(atom: FragmentLayout, matrix: FragmentLayout, row: int, column: int) -> int | None:
+    """The first register of the block at (row, column) if it is arranged like `matrix`."""
+    first: int | None = None
+    rows, columns = matrix.shape
+    for r in range(rows):
+        for c in range(columns):
+            lane, register = atom.place((row + r, column + c))
+            want_lane, want_register = matrix.place((r, c))
+            if first is None:
+                first = register - want_register
+            if lane != want_lane or register - want_register != first:
+                return None
+    return first
+
+
+def _stored(matrix: _Matrix, operand: Operand) -> tuple[int, int]:
+    """Stored coordinates of a matrix relative to the lane group's first atom."""
+    if operand.depth_axis == 0:
+        return matrix.row, matrix.column + matrix.tile * operand.step
+    return matrix.row + matrix.tile * operand.step, matrix.column
+
+
+def _is_grid(group: list[_Matrix], operand: Operand) -> bool:
+    """True when the matrices' places are affine in the bits of their number."""
+    places = [_stored(matrix, operand) for matrix in group]
+    if len(places) == 4:
+        (r0, c0), (r1, c1), (r2, c2), last = places
+        return last == (r1 + r2 - r0, c1 + c2 - c0)
+    return len(places) <= 2
+
+
+def _address(
+    operand: Operand,
+    group: list[_Matrix],
+    load: MatrixLoad,
+    k: Expr,
+    flat: Buffer,
+    scope: LaneScope,
+) -> Region:
+    """The row that this lane passes: of matrix ``lane / rows``, row ``lane % rows``."""
+    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
+    row_in_matrix = scope.ranges.simplify(binary("floormod", lane, const(load.rows)))
+    base = _base(operand, k, 0, scope)
+    places = [_stored(matrix, operand) for matrix in group]
+    coordinates: list[Expr] = []
+    for axis in (0, 1):
+        total = binary("add", base[axis], const(places[0][axis]))
+        bit = 1
+        while bit < len(group):
+            stride = places[bit][axis] - places[0][axis]
+            digit = binary("floordiv", lane, const(load.rows * bit))
+            digit = scope.ranges.simplify(binary("floormod", digit, const(2)))
+            total = binary("add", total, binary("mul", digit, const(stride)))
+            bit *= 2
+        if axis == 0:
+            total = binary("add", total, row_in_matrix)
+        coordinates.append(scope.ranges.simplify(total))
+    at = _clamped(operand, (coordinates[0], coordinates[1]), scope, load.layout.shape[1])
+    indices = operand.region.indices(at)
+    return Region(flat, (scope.offset(operand.region.buffer, indices),), (const(1),))

@@ -1,0 +1,148 @@
+"""Scheduled level -> lane level: what one lane does.
+
+Tile statements become loops over the lane's own elements; global and shared buffers are indexed
+by one linear offset, fragments become arrays of registers. Uniform control flow stays. The lane's
+index is bound to ``lane`` at the top.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.errors import LoweringError
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Call, Expr
+from tilecore.ir.program import Kernel, Level, Program
+from tilecore.ir.stmts import (
+    Alias,
+    Allocate,
+    Assert,
+    Atomic,
+    Block,
+    Break,
+    Continue,
+    For,
+    Gemm,
+    If,
+    Intrinsic,
+    Let,
+    Parallel,
+    Print,
+    Reduce,
+    Stmt,
+    Store,
+    WarpScope,
+    While,
+)
+from tilecore.passes.elementwise import as_parallel
+from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.lower_async import lower_async_copy
+from tilecore.passes.lower_contraction import lower_gemm
+from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
+from tilecore.passes.lower_reduction import lower_reduce, reduce_of
+from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
+
+
+def lower_lanes(program: Program, context: Context) -> Program:
+    """See the module's text."""
+    names = Names(program)
+    names.fresh(LANE.name)
+
+    def visit(kernel: Kernel) -> Kernel:
+        ranges = kernel_ranges(kernel, program.symbols).with_range(LANE, 0, kernel.threads - 1)
+        scope = LaneScope(kernel, context, names, ranges)
+        head = Let(LANE, Call("lane.id", (), int32))
+        body = (head, *_block(kernel.body, scope))
+        return dataclasses.replace(kernel, body=body)
+
+    return per_kernel(program, visit, level=Level.LANE)
+
+
+def _block(block: Block, scope: LaneScope) -> Block:
+    result: list[Stmt] = []
+    for stmt in block:
+        result += _stmt(stmt, scope)
+    return tuple(result)
+
+
+def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
+    match stmt:
+        case Allocate(buffer=buffer, init=init):
+            start = None if init is None else lower_uniform(init, scope)
+            return (Allocate(scope.lane_buffer(buffer), start, stmt.loc),)
+        case Gemm():
+            return lower_gemm(stmt, scope)
+        case Reduce():
+            return lower_reduce(stmt, None, scope)
+        case Intrinsic():
+            return _intrinsic(stmt, scope)
+        case _ if (nest := as_parallel(stmt)) is not None:
+            return lower_nest(nest, scope)
+        case Store() | Atomic():
+            return lower_nest(Parallel((), (), (stmt,), loc=stmt.loc), scope)
+        case _:
+            return _control(stmt, scope)
+
+
+def _control(stmt: Stmt, scope: LaneScope) -> Block:
+    match stmt:
+        case For(start=start, extent=extent, body=body):
+            low, count = lower_uniform(start, scope), lower_uniform(extent, scope)
+            inner = _block(body, scope)
+            return (dataclasses.replace(stmt, start=low, extent=count, body=inner, pipeline=None),)
+        case While(condition=condition, body=body):
+            return (While(lower_uniform(condition, scope), _block(body, scope), stmt.loc),)
+        case If(condition=condition, then=then, otherwise=otherwise):
+            test = lower_uniform(condition, scope)
+            return (If(test, _block(then, scope), _block(otherwise, scope), stmt.loc),)
+        case Let(value=value):
+            return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)
+        case WarpScope(body=body):
+            return (dataclasses.replace(stmt, body=_block(body, scope)),)
+        case Assert(condition=condition):
+            return (dataclasses.replace(stmt, condition=lower_uniform(condition, scope)),)
+        case Print(value=value):
+            if isinstance(value, Region):
+                return lower_print(stmt, value, scope)
+            new = None if value is None else lower_uniform(value, scope)
+            return (dataclasses.replace(stmt, value=new),)
+        case Break() | Continue():
+            return (stmt,)
+        case Alias():
+            raise LoweringError(f"alias {stmt.buffer.name} was not resolved", loc=stmt.loc)
+        case _:
+            raise LoweringError(f"no lowering of {type(stmt).__name__} to lanes")
+
+
+def lower_print(stmt: Print, region: Region, scope: LaneScope) -> Block:
+    """Every element, by the lane that holds it."""
+    from tilecore.ir.expr import Load
+    from tilecore.passes.elementwise import loop_var
+
+    at = tuple(loop_var(k) for k in range(len(region.shape)))
+    one = Print(stmt.message, Load(region.buffer, region.indices(at)), stmt.loc)
+    return lower_nest(Parallel(at, region.shape, (one,), (), stmt.loc), scope)
+
+
+def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
+    if stmt.op == "async.copy":
+        return lower_async_copy(stmt, scope)
+    if stmt.op == "tile.reduce":
+        reduce, scratch = reduce_of(stmt)
+        return lower_reduce(reduce, scratch, scope)
+    args = tuple(
+        _element(arg, scope) if isinstance(arg, Region) else lower_uniform(arg, scope)
+        for arg in stmt.args
+    )
+    return (dataclasses.replace(stmt, args=args),)
+
+
+def _element(region: Region, scope: LaneScope) -> Region:
+    """A region as a flat one that starts at its first element."""
+    starts: tuple[Expr, ...] = tuple(lower_uniform(start, scope) for start in region.starts)
+    if region.buffer.scope is Scope.FRAGMENT:
+        raise LoweringError(f"fragment {region.buffer.name} cannot be an intrinsic's operand")
+    offset = scope.offset(region.buffer, starts)
+    return Region(scope.lane_buffer(region.buffer), (offset,), (None,))

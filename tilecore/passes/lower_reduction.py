@@ -1,0 +1,240 @@
+"""A reduction as one lane's code: in the lane, then inside the warp, then across warps.
+
+for each of the lane's results: acc = neutral; for reduced registers: acc = op(acc, src)
+acc = op(acc, exchange with lane ^ mask)                       for each mask of the plan
+scratch[part, element] = acc; barrier; acc = op of all parts   when warps share an element
+dst = acc, or op(dst, acc) without `clear`
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Call, Cast, Const, Expr, Load, Select, Var, binary, const
+from tilecore.ir.layout import THREAD, FragmentLayout
+from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, LoopKind, Reduce, Stmt, Store
+from tilecore.passes.bounds import all_of
+from tilecore.passes.lane_scope import LANE, LaneScope, guarded
+from tilecore.passes.reduction_plan import ReductionPlan, accumulator_dtype, plan_reduction
+from tilecore.passes.scopes import static
+from tilecore.passes.spread import drop_axis, register_modes
+
+
+def lower_reduce(reduce: Reduce, scratch: Region | None, scope: LaneScope) -> Block:
+    """Lower a reduction of a whole fragment into a whole fragment of its natural layout."""
+    return _Reduction(reduce, scratch, scope).run()
+
+
+def reduce_of(intrinsic: Intrinsic) -> tuple[Reduce, Region]:
+    """The Reduce and the scratch of a ``tile.reduce``."""
+    dst, src, scratch = intrinsic.args
+    hints = dict(intrinsic.hints)
+    assert isinstance(dst, Region) and isinstance(src, Region) and isinstance(scratch, Region)
+    reduce = Reduce(
+        str(hints["op"]), src, dst, int(hints["axis"]), bool(hints["clear"]),
+        bool(hints["nan_propagate"]), intrinsic.loc,
+    )  # fmt: skip
+    return reduce, scratch
+
+
+def neutral(op: str, dtype: DType) -> Const:
+    """The value that changes nothing."""
+    if op in ("sum", "abssum", "absmax", "bitor", "bitxor"):
+        return const(0, dtype)
+    if op == "any":
+        return const(False, dtype)
+    if op == "all":
+        return const(True, dtype)
+    if op == "bitand":
+        return const(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
+    low = op == "max"
+    if dtype.is_float:
+        return const(-math.inf if low else math.inf, dtype)
+    if dtype.kind == "uint":
+        return const(0 if low else 2**dtype.bits - 1, dtype)
+    return const(-(2 ** (dtype.bits - 1)) if low else 2 ** (dtype.bits - 1) - 1, dtype)
+
+
+def combine(op: str, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
+    """``a op b`` in their common dtype."""
+    name = {
+        "sum": "add", "abssum": "add", "absmax": "max", "max": "max", "min": "min",
+        "bitand": "bitand", "bitor": "bitor", "bitxor": "bitxor", "any": "or", "all": "and",
+    }[op]  # fmt: skip
+    dtype = a.dtype  # type: ignore[attr-defined]
+    if nan_propagate and name in ("max", "min") and dtype.is_float:
+        return Call(f"lane.{name}_nan", (a, b), dtype)
+    return binary(name, a, b)
+
+
+class _Reduction:
+    def __init__(self, reduce: Reduce, scratch: Region | None, scope: LaneScope) -> None:
+        self.reduce = reduce
+        self.scratch = scratch
+        self.scope = scope
+        self.layout = scope.fragment_layout(reduce.src.buffer)
+        self.dtype = accumulator_dtype(reduce.op, reduce.src.dtype, reduce.dst.dtype)
+        keep = len(reduce.dst.shape) == len(reduce.src.shape)
+        self.natural: FragmentLayout = drop_axis(self.layout, reduce.axis, keep)
+        self.keep = keep
+
+    def run(self) -> Block:
+        scope, reduce = self.scope, self.reduce
+        plan = plan_reduction(self.layout, reduce.axis, scope.context.target.lanes_per_warp)
+        results = self.natural.registers
+        acc = scope.names.buffer(
+            f"{reduce.dst.buffer.name}_acc", (results,), self.dtype, Scope.LOCAL
+        )
+        block: list[Stmt] = [Allocate(acc, loc=reduce.loc)]
+        r = scope.var("r", 0, results - 1)
+        zero = Store(acc, (r,), neutral(reduce.op, self.dtype), reduce.loc)
+        block.append(_unrolled(r, results, (zero,)))
+        block.append(self.in_lane(acc))
+        if plan.masks:
+            block.append(self.in_warp(acc, plan))
+        if plan.across:
+            block += self.across_warps(acc, plan)
+        return (*block, self.finish(acc))
+
+    def in_lane(self, acc: object) -> Stmt:
+        """Combine the lane's own registers."""
+        scope, reduce = self.scope, self.reduce
+        modes = register_modes(self.layout)
+        digits = [scope.var("r", 0, mode.extent - 1) for _, _, mode in modes]
+        source: Expr = const(0)
+        result: Expr = const(0)
+        stride = self.natural.registers
+        along: Expr = scope.thread_parts(self.layout)[reduce.axis]
+        for digit, (axis, weight, mode) in zip(digits, modes, strict=True):
+            source = binary("add", source, binary("mul", digit, const(mode.stride)))
+            if axis == reduce.axis:
+                along = binary("add", along, binary("mul", digit, const(weight)))
+            else:
+                stride //= mode.extent
+                result = binary("add", result, binary("mul", digit, const(stride)))
+        value: Expr = Load(scope.lane_buffer(reduce.src.buffer), (source,))
+        value = _cast(_prepared(reduce.op, value), self.dtype)
+        extent = const(static(reduce.src)[reduce.axis])
+        inside = binary("lt", along, extent)
+        needed = () if scope.ranges.proves(inside) else (scope.ranges.simplify(inside),)
+        exists = all_of((*needed, scope.in_use(self.layout)))
+        if exists != const(True, exists.dtype):  # type: ignore[attr-defined]
+            value = Select(exists, value, neutral(reduce.op, self.dtype), self.dtype)
+        total = combine(reduce.op, Load(acc, (result,)), value, reduce.nan_propagate)  # type: ignore[arg-type]
+        body: Block = (Store(acc, (result,), total, reduce.loc),)  # type: ignore[arg-type]
+        for digit, (_, _, mode) in reversed(list(zip(digits, modes, strict=True))):
+            body = (_unrolled(digit, mode.extent, body),)
+        if len(body) == 1 and isinstance(body[0], For):
+            return body[0]
+        once = scope.var("r", 0, 0)
+        return _unrolled(once, 1, body)
+
+    def in_warp(self, acc: object, plan: ReductionPlan) -> Stmt:
+        scope, reduce = self.scope, self.reduce
+        r = scope.var("r", 0, self.natural.registers - 1)
+        body: list[Stmt] = []
+        for mask in plan.masks:
+            own = Load(acc, (r,))  # type: ignore[arg-type]
+            other = Call("lane.shuffle_xor", (own, const(mask)), self.dtype)
+            total = combine(reduce.op, own, other, reduce.nan_propagate)
+            body.append(Store(acc, (r,), total, reduce.loc))  # type: ignore[arg-type]
+        return _unrolled(r, self.natural.registers, tuple(body))
+
+    def across_warps(self, acc: object, plan: ReductionPlan) -> Block:
+        scope, reduce = self.scope, self.reduce
+        assert self.scratch is not None, "reduction_plan gave every such reduction its scratch"
+        parts, elements = static(self.scratch)
+        flat = scope.lane_buffer(self.scratch.buffer)
+        part: Expr = const(0)
+        weight = 1
+        for mode in plan.across:
+            digit = scope.thread_digit(mode, self.layout)
+            part = binary("add", part, binary("mul", digit, const(weight)))
+            weight *= mode.extent
+        r = scope.var("r", 0, self.natural.registers - 1)
+        exists, element = self.element(r)
+        write = Store(flat, (_at(part, elements, element),), Load(acc, (r,)), reduce.loc)  # type: ignore[arg-type]
+        first = all_of((exists, *self.is_writer(plan)))
+        p = Var(scope.names.fresh("part"))
+        scope.ranges = scope.ranges.with_range(p, 0, parts - 1)
+        r2 = scope.var("r", 0, self.natural.registers - 1)
+        exists2, element2 = self.element(r2)
+        value = Load(flat, (_at(p, elements, element2),))
+        total = combine(reduce.op, Load(acc, (r2,)), value, reduce.nan_propagate)  # type: ignore[arg-type]
+        start = Store(acc, (r2,), neutral(reduce.op, self.dtype), reduce.loc)  # type: ignore[arg-type]
+        again = _unrolled(p, parts, (Store(acc, (r2,), total, reduce.loc),))  # type: ignore[arg-type]
+        return (
+            _unrolled(r, self.natural.registers, guarded(first, (write,))),
+            Intrinsic("sync_block", (), (), reduce.loc),
+            _unrolled(r2, self.natural.registers, (start, *guarded(exists2, (again,)))),
+        )
+
+    def element(self, register: Expr) -> tuple[Expr, Expr]:
+        """(condition that the result exists, its linear index) of one of the lane's results."""
+        scope = self.scope
+        shape = static(self.reduce.dst)
+        coordinates = self.natural.coordinates_expr(LANE, register)
+        index: Expr = const(0)
+        needed: list[Expr] = [scope.in_use(self.layout)]
+        for coordinate, extent in zip(coordinates, shape, strict=True):
+            coordinate = scope.ranges.simplify(self.wrapped(coordinate))
+            inside = binary("lt", coordinate, const(extent))
+            if not scope.ranges.proves(inside):
+                needed.append(inside)
+            index = binary("add", binary("mul", index, const(extent)), coordinate)
+        return all_of(needed), scope.ranges.simplify(index)
+
+    def wrapped(self, coordinate: Expr) -> Expr:
+        return coordinate
+
+    def is_writer(self, plan: ReductionPlan) -> list[Expr]:
+        """Conditions under which a lane writes its part: first of its warp's and of all copies."""
+        scope = self.scope
+        conditions = [scope.first_copy(self.layout)]
+        across = {mode.stride for mode in plan.across}
+        for mode in self.layout.axes[self.reduce.axis]:
+            if mode.space != THREAD or mode.extent == 1 or mode.stride in across:
+                continue
+            inside = mode.extent
+            for other in plan.across:
+                if mode.stride < other.stride < mode.stride * mode.extent:
+                    inside = other.stride // mode.stride
+            digit = binary("floordiv", LANE, const(mode.stride))
+            digit = scope.ranges.simplify(binary("floormod", digit, const(inside)))
+            conditions.append(binary("eq", digit, const(0)))
+        return conditions
+
+    def finish(self, acc: object) -> Stmt:
+        scope, reduce = self.scope, self.reduce
+        target = scope.lane_buffer(reduce.dst.buffer)
+        r = scope.var("r", 0, self.natural.registers - 1)
+        value: Expr = Load(acc, (r,))  # type: ignore[arg-type]
+        if not reduce.clear:
+            old = _cast(Load(target, (r,)), self.dtype)
+            value = combine(reduce.op, old, value, reduce.nan_propagate)
+        return _unrolled(
+            r,
+            self.natural.registers,
+            (Store(target, (r,), _cast(value, target.dtype), reduce.loc),),
+        )
+
+
+def _prepared(op: str, value: Expr) -> Expr:
+    dtype = value.dtype  # type: ignore[attr-defined]
+    if op in ("abssum", "absmax") and dtype.is_signed:
+        return Call("abs", (value,), dtype)
+    return value
+
+
+def _cast(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype == dtype else Cast(value, dtype)  # type: ignore[attr-defined]
+
+
+def _at(part: Expr, elements: int, element: Expr) -> Expr:
+    return binary("add", binary("mul", part, const(elements)), element)
+
+
+def _unrolled(var: Var, extent: int, body: Block) -> Stmt:
+    return For(var, const(0), const(extent), const(1), body, LoopKind.UNROLL)

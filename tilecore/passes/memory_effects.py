@@ -1,0 +1,223 @@
+"""What each statement reads and writes in memory that other lanes see, as boxes.
+
+A box is a buffer with, per axis, a symbolic start and a length. Two boxes are disjoint when on
+some axis the starts differ by a known amount that is at least the length, or when both select
+different slots of a multi-buffered axis (``k % S`` and ``(k + 1) % S``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Binary, Const, Expr, Var, substitute
+from tilecore.ir.stmts import Atomic, Gemm, Intrinsic, Parallel, Reduce, Scan, Stmt, Store
+from tilecore.ir.visit import exprs_of
+from tilecore.passes.bounds import Linear, Ranges, from_linear, linear
+from tilecore.passes.elementwise import accesses_of, as_parallel
+from tilecore.passes.scopes import loads_in
+
+READ, WRITE, ATOMIC = "read", "write", "atomic"
+SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangular set of elements.
+
+    Attributes:
+        buffer: where.
+        axes: per axis (start, length); a length of None is everything.
+    """
+
+    buffer: Buffer
+    axes: tuple[tuple[Expr, int | None], ...]
+
+    def replaced(self, mapping: dict[Var, Expr]) -> Box:
+        """The box in terms of other variables."""
+        return Box(self.buffer, tuple((substitute(s, mapping), n) for s, n in self.axes))
+
+    def is_disjoint(self, other: Box) -> bool:
+        """True when the boxes provably share no element (of one buffer)."""
+        return any(
+            _axis_disjoint(start_a, length_a, start_b, length_b)
+            for (start_a, length_a), (start_b, length_b) in zip(self.axes, other.axes, strict=True)
+            if length_a is not None and length_b is not None
+        )
+
+
+def _axis_disjoint(start_a: Expr, length_a: int, start_b: Expr, length_b: int) -> bool:
+    gap = linear(start_b).minus(linear(start_a))
+    if not gap.terms:
+        return gap.constant >= length_a or -gap.constant >= length_b
+    if length_a == length_b == 1:
+        slots_a, slots_b = _slot(start_a), _slot(start_b)
+        if slots_a is not None and slots_b is not None and slots_a[1] == slots_b[1]:
+            step = linear(slots_a[0]).minus(linear(slots_b[0]))
+            return not step.terms and step.constant % slots_a[1] != 0
+    return False
+
+
+def _slot(expr: Expr) -> tuple[Expr, int] | None:
+    match expr:
+        case Binary(op="floormod", a=a, b=Const(value=value)):
+            return a, int(value)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One memory access of the whole block.
+
+    `kind` is read, write or atomic; `is_async` marks a write that lands only at a later wait.
+    """
+
+    kind: str
+    box: Box
+    is_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InnerBarrier:
+    """A statement's own barrier between its phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWait:
+    """Asynchronous writes of this lane have landed."""
+
+
+Step = Effect | InnerBarrier | AsyncWait
+
+
+def box_of(region: Region, ranges: Ranges) -> Box:
+    """The box of a region."""
+    axes: list[tuple[Expr, int | None]] = []
+    for start, extent in zip(region.starts, region.extents, strict=True):
+        length = 1 if extent is None else ranges.interval(extent)[1]
+        axes.append((start, length))
+    return Box(region.buffer, tuple(axes))
+
+
+def _nest_box(buffer: Buffer, indices: tuple[Expr, ...], local: set[str], ranges: Ranges) -> Box:
+    """The box that an access covers over all iterations of a nest with variables `local`."""
+    axes: list[tuple[Expr, int | None]] = []
+    for index in indices:
+        form = linear(index)
+        outer, inner = [], []
+        for term, coefficient in form.terms:
+            names = {node.name for node in _vars(term)}
+            (inner if names & local else outer).append((term, coefficient))
+        low, high = ranges._interval_of(Linear(tuple(inner), 0))
+        if low is None or high is None or any(loads_in(term) for term, _ in inner):
+            axes.append((index, None))
+        else:
+            start = from_linear(Linear(tuple(outer), form.constant + low), index)
+            axes.append((start, high - low + 1))
+    return Box(buffer, tuple(axes))
+
+
+def _vars(expr: Expr) -> list[Var]:
+    from tilecore.ir.expr import free_vars
+
+    return sorted(free_vars(expr), key=lambda var: var.name)
+
+
+def steps_of(stmt: Stmt, ranges: Ranges) -> Iterator[Step]:
+    """What one statement (without its nested blocks) does to memory, in order."""
+    match stmt:
+        case Gemm(a=a, b=b, c=c):
+            yield from _expr_reads(stmt, ranges)
+            yield from _region_effects((a, b), READ, ranges)
+            yield from _region_effects((c,), WRITE, ranges)
+        case Reduce(src=src, dst=dst):
+            yield from _region_effects((src,), READ, ranges)
+            yield from _region_effects((dst,), WRITE, ranges)
+        case Scan(src=src, dst=dst):
+            yield from _region_effects((src,), READ, ranges)
+            yield from _region_effects((dst,), WRITE, ranges)
+        case Intrinsic(op=op, args=args):
+            yield from _intrinsic(op, args, stmt, ranges)
+        case _ if (nest := as_parallel(stmt)) is not None:
+            yield from _nest_effects(nest, ranges)
+        case Store(buffer=buffer, indices=indices):
+            yield from _expr_reads(stmt, ranges)
+            if buffer.scope in SEEN_BY_OTHERS:
+                yield Effect(WRITE, _nest_box(buffer, indices, set(), ranges))
+        case Atomic(dst=dst):
+            yield from _expr_reads(stmt, ranges)
+            if dst.buffer.scope in SEEN_BY_OTHERS:
+                yield Effect(ATOMIC, box_of(dst, ranges))
+        case _:
+            yield from _expr_reads(stmt, ranges)
+
+
+def _expr_reads(stmt: Stmt, ranges: Ranges) -> Iterator[Effect]:
+    for expr in exprs_of(stmt):
+        for load in loads_in(expr):
+            if load.buffer.scope in SEEN_BY_OTHERS:
+                yield Effect(READ, _nest_box(load.buffer, load.indices, set(), ranges))
+
+
+def _region_effects(regions: tuple[Region, ...], kind: str, ranges: Ranges) -> Iterator[Effect]:
+    for region in regions:
+        if region.buffer.scope in SEEN_BY_OTHERS:
+            yield Effect(kind, box_of(region, ranges))
+
+
+def _nest_effects(nest: Parallel, ranges: Ranges) -> Iterator[Effect]:
+    table = dict(ranges.of)
+    for var, extent in zip(nest.vars, nest.extents, strict=True):
+        high = ranges.interval(extent)[1]
+        table[var.name] = (0, None if high is None else max(0, high - 1))
+    local = {var.name for var in nest.vars}
+    reads: list[Effect] = []
+    writes: list[Effect] = []
+    for access in accesses_of(nest):
+        if access.buffer.scope not in SEEN_BY_OTHERS:
+            continue
+        inside = Ranges(table)
+        names = set(local)
+        for var, start, extent in access.inner:
+            inside = inside.with_loop(var, start, extent, _ONE)
+            names.add(var.name)
+        box = _nest_box(access.buffer, access.indices, names, inside)
+        if not access.is_write:
+            reads.append(Effect(READ, box))
+        else:
+            writes.append(Effect(ATOMIC if _is_atomic(nest, access.buffer) else WRITE, box))
+    yield from reads
+    yield from writes
+
+
+_ONE = Const(1, Var("_").dtype)
+
+
+def _is_atomic(nest: Parallel, buffer: Buffer) -> bool:
+    from tilecore.ir.visit import walk_stmts
+
+    inside = list(walk_stmts(nest.body))
+    plain = any(isinstance(s, Store) and s.buffer == buffer for s in inside)
+    return not plain and any(isinstance(s, Atomic) and s.dst.buffer == buffer for s in inside)
+
+
+def _intrinsic(
+    op: str, args: tuple[Expr | Region, ...], stmt: Stmt, ranges: Ranges
+) -> Iterator[Step]:
+    yield from _expr_reads(stmt, ranges)
+    regions = tuple(arg for arg in args if isinstance(arg, Region))
+    if op == "async.copy":
+        yield from _region_effects(regions[:1], READ, ranges)
+        yield Effect(WRITE, box_of(regions[1], ranges), is_async=True)
+    elif op == "async.wait":
+        yield AsyncWait()
+    elif op == "sync_block":
+        yield InnerBarrier()
+    elif op == "tile.reduce":
+        yield from _region_effects(regions[2:], WRITE, ranges)
+        yield InnerBarrier()
+        yield from _region_effects(regions[2:], READ, ranges)
+    elif not op.startswith("async."):
+        yield from _region_effects(regions, WRITE, ranges)

@@ -1,0 +1,120 @@
+"""Bring tile statements to the forms that later passes know.
+
+Before -> after:
+  * gemm for which the backend has no atom        -> a nest of multiply-adds
+  * gemm on an atom, c not a whole fragment       -> a whole fragment, copied in and out
+  * gemm operand in global memory                 -> copied to shared memory first
+  * gemm operand that is part of a fragment       -> a whole fragment copied from it
+  * reduce, scan of anything but a whole fragment -> copied to a whole fragment first
+  * reduce into anything but a whole fragment     -> a whole fragment, copied out
+A gemm that keeps an atom gets the hint ``atom`` with its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.expr import FALSE, TRUE, const
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Allocate, Block, Copy, Fill, Gemm, If, Reduce, Scan, Stmt
+from tilecore.passes.contraction import gemm_shape, select_atom
+from tilecore.passes.elementwise import contraction_nest
+from tilecore.passes.scopes import (
+    Names,
+    is_whole,
+    per_kernel,
+    rewrite_block,
+    static,
+    whole,
+    with_hint,
+)
+
+
+def normalize_tiles(program: Program, context: Context) -> Program:
+    """See the module's text."""
+    names = Names(program)
+
+    def visit_kernel(kernel: Kernel) -> Kernel:
+        def visit(stmt: Stmt) -> Block | None:
+            match stmt:
+                case Gemm():
+                    return _gemm(stmt, kernel.threads, names, context)
+                case Reduce():
+                    return _reduce(stmt, names)
+                case Scan():
+                    return _scan(stmt, names)
+                case _:
+                    return None
+
+        return dataclasses.replace(kernel, body=rewrite_block(kernel.body, visit))
+
+    return per_kernel(program, visit_kernel)
+
+
+def _is_whole_fragment(region: Region) -> bool:
+    return region.buffer.scope is Scope.FRAGMENT and is_whole(region)
+
+
+def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
+    if 0 in gemm_shape(gemm):
+        clear = Fill(gemm.c, const(0, gemm.c.dtype), gemm.loc)
+        return () if gemm.clear_accum == FALSE else (If(gemm.clear_accum, (clear,), (), gemm.loc),)
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    if (atom := select_atom(gemm, threads, context)) is None:
+        return (contraction_nest(gemm),)
+    changes: dict[str, object] = {"hints": with_hint(gemm.hints, "atom", atom.name)}
+    for field in ("a", "b"):
+        operand: Region = getattr(gemm, field)
+        if operand.buffer.scope is Scope.SHARED or _is_whole_fragment(operand):
+            continue
+        scope = Scope.FRAGMENT if operand.buffer.scope is Scope.FRAGMENT else Scope.SHARED
+        part = names.buffer(f"{operand.buffer.name}_part", static(operand), operand.dtype, scope)
+        before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
+        changes[field] = whole(part)
+    if not _is_whole_fragment(gemm.c):
+        part = names.buffer(
+            f"{gemm.c.buffer.name}_part", static(gemm.c), gemm.c.dtype, Scope.FRAGMENT
+        )
+        before.append(Allocate(part, loc=gemm.loc))
+        if gemm.clear_accum != TRUE:
+            before.append(Copy(gemm.c, whole(part), loc=gemm.loc))
+        after.append(Copy(whole(part), gemm.c, loc=gemm.loc))
+        changes["c"] = whole(part)
+    return (*before, dataclasses.replace(gemm, **changes), *after)  # type: ignore[arg-type]
+
+
+def _reduce(reduce: Reduce, names: Names) -> Block | None:
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    src, dst, loc = reduce.src, reduce.dst, reduce.loc
+    if not _is_whole_fragment(src):
+        part = names.buffer(f"{src.buffer.name}_part", static(src), src.dtype, Scope.FRAGMENT)
+        before += [Allocate(part, loc=loc), Copy(src, whole(part), loc=loc)]
+        src = whole(part)
+    if not _is_whole_fragment(dst):
+        part = names.buffer(f"{dst.buffer.name}_part", static(dst), dst.dtype, Scope.FRAGMENT)
+        before.append(Allocate(part, loc=loc))
+        if not reduce.clear:
+            before.append(Copy(dst, whole(part), loc=loc))
+        after.append(Copy(whole(part), dst, loc=loc))
+        dst = whole(part)
+    if not before:
+        return None
+    return (*before, dataclasses.replace(reduce, src=src, dst=dst), *after)
+
+
+def _scan(scan: Scan, names: Names) -> Block | None:
+    """Scans run in shared memory, where the lanes that share a row can see each other's parts."""
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    src, dst, loc = scan.src, scan.dst, scan.loc
+    if src.buffer.scope is Scope.SHARED and dst == src:
+        return None
+    part = names.buffer(f"{src.buffer.name}_scan", static(src), dst.dtype, Scope.SHARED)
+    before += [Allocate(part, loc=loc), Copy(src, whole(part), loc=loc)]
+    after.append(Copy(whole(part), dst, loc=loc))
+    middle = dataclasses.replace(scan, src=whole(part), dst=whole(part))
+    return (*before, middle, *after)

@@ -1,0 +1,387 @@
+"""Overlap the iterations of `T.Pipelined` loops: copies run ahead of the statements that use them.
+
+A plan (hook ``tilecore_plan_pipeline``) gives each statement a stage and a place. Copies from
+global to shared memory in an earlier stage are issued that many iterations ahead, into their own
+slot of a multi-buffered destination; all else keeps its order. With distance d and S slots:
+
+    for t in range(d): if t < n: async.copy(A[t] -> A_shared[t % S]); async.commit     (prologue)
+    for k in range(n):                                                                 (steady)
+        async.wait(groups that may still be in flight)
+        if k + d < n: async.copy(A[k + d] -> A_shared[(k + d) % S])
+        async.commit                                    (even when empty: counts stay constant)
+        ... statements of iteration k, reading slot k % S ...
+
+There is no epilogue: the last copies are predicated. Loops whose copies cannot run asynchronously,
+or with break or continue at their top level, run serially with the same result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilecore.hooks.context import Context
+from tilecore.hooks.records import PipelinePlan, PipelineRequest
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Expr, Load, Var, binary, const, free_vars, substitute
+from tilecore.ir.layout import FragmentLayout, Layout, Mode
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import (
+    Allocate,
+    Block,
+    Break,
+    Continue,
+    Copy,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Parallel,
+    Stmt,
+    Store,
+)
+from tilecore.ir.visit import buffers_in, child_blocks, map_exprs, map_stmts, walk_stmts
+from tilecore.passes.async_copies import COMMIT, async_width, issue, wait
+from tilecore.passes.bounds import Ranges
+from tilecore.passes.memory_effects import READ, Effect, steps_of
+from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
+
+
+def pipeline_loops(program: Program, context: Context) -> Program:
+    """See the module's text."""
+    names = Names(program)
+
+    def visit(kernel: Kernel) -> Kernel:
+        return _Pipeliner(kernel, kernel_ranges(kernel, program.symbols), names, context).run()
+
+    return per_kernel(program, visit)
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A copy that runs ahead.
+
+    Attributes:
+        index: its place in the loop's body.
+        copy: the statement.
+        width: bytes per lane and step.
+        distance: iterations ahead.
+        slots: slots of its destination.
+    """
+
+    index: int
+    copy: Copy
+    width: int
+    distance: int
+    slots: int
+
+
+class _Pipeliner:
+    """Rewrites one kernel."""
+
+    def __init__(self, kernel: Kernel, ranges: Ranges, names: Names, context: Context) -> None:
+        self.kernel = kernel
+        self.ranges = ranges
+        self.names = names
+        self.context = context
+        self.layouts: dict[str, Layout | FragmentLayout] = dict(kernel.layouts)
+        self.replaced: dict[str, Buffer] = {}
+
+    def run(self) -> Kernel:
+        body = rewrite_block(self.kernel.body, self.visit)
+        body = map_stmts(body, self.reallocate)
+        layouts = tuple(sorted(self.layouts.items()))
+        return dataclasses.replace(self.kernel, body=body, layouts=layouts)
+
+    def reallocate(self, stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name in self.replaced:
+            return dataclasses.replace(stmt, buffer=self.replaced[stmt.buffer.name])
+        return None
+
+    def visit(self, stmt: Stmt) -> Block | None:
+        if not isinstance(stmt, For) or stmt.kind is not LoopKind.PIPELINED:
+            return None
+        loop = dataclasses.replace(stmt, body=rewrite_block(stmt.body, self.visit))
+        producers, plan = self.producers(loop)
+        if not producers:
+            return (dataclasses.replace(loop, kind=LoopKind.SERIAL, pipeline=None),)
+        return self.expand(loop, producers, plan)
+
+    # --- what runs ahead -----------------------------------------------------------------------
+
+    def producers(self, loop: For) -> tuple[list[Producer], PipelinePlan]:
+        request = PipelineRequest(loop, self.kernel, self.free_bytes())
+        plan = self.context.hooks.call(
+            "tilecore_plan_pipeline", request=request, target=self.context.target
+        )
+        last = max(plan.stage, default=0)
+        if any(isinstance(s, Break | Continue) for s in walk_stmts(loop.body)):
+            return [], plan
+        found = []
+        for index, stmt in enumerate(loop.body):
+            if not isinstance(stmt, Copy) or plan.stage[index] >= last:
+                continue
+            width = async_width(stmt, self.kernel, self.ranges, self.context)
+            if width is not None and self.may_run_ahead(stmt, index, loop):
+                found.append(Producer(index, stmt, width, last - plan.stage[index], 1))
+        order = sequence(loop.body, found, plan)
+        with_slots = [
+            dataclasses.replace(p, slots=p.distance + _issued_first(p, order, loop.body))
+            for p in found
+        ]
+        return sorted(with_slots, key=lambda p: order.index(p.index)), plan
+
+    def free_bytes(self) -> int:
+        used = sum(
+            size_of(buffer, layout)
+            for buffer in buffers_in(self.kernel.body)
+            if isinstance(layout := self.layouts.get(buffer.name), Layout)
+        )
+        return max(0, self.context.target.smem_bytes - used)
+
+    def may_run_ahead(self, copy: Copy, index: int, loop: For) -> bool:
+        """True when nothing but this loop sees the destination and nothing in it feeds the source."""
+        target = copy.dst.buffer
+        writers = [k for k, s in enumerate(loop.body) if _writes(s, target)]
+        if target.name in self.replaced or writers != [index]:
+            return False
+        if _used_outside(self.kernel.body, loop.var, target):
+            return False
+        source = [*copy.src.starts, *copy.dst.starts]
+        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
+        for expr in source:
+            for load in loads_in(_inlined(expr, lets)):
+                if load.buffer.scope is not Scope.GLOBAL or _writes_any(loop.body, load.buffer):
+                    return False
+        return not _writes_any(loop.body, copy.src.buffer)
+
+    # --- the new loop --------------------------------------------------------------------------
+
+    def expand(self, loop: For, producers: list[Producer], plan: PipelinePlan) -> Block:
+        simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
+        dtype = loop.var.dtype
+        counter = loop.var if simple else Var(self.names.fresh(f"{loop.var.name}_step"), dtype)
+        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
+        slotted = {p.copy.dst.buffer.name: self.multi_buffer(p) for p in producers}
+
+        def at(step: Expr) -> Expr:
+            return binary("add", loop.start, binary("mul", step, loop.step))
+
+        def issue_at(producer: Producer, step: Expr) -> Stmt:
+            mapping = {loop.var: at(step)}
+            src = _substituted(producer.copy.src, lets, mapping)
+            dst = _substituted(producer.copy.dst, lets, mapping)
+            dst = self.slot(dst, producer, step, slotted[dst.buffer.name])
+            copy = issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.width)
+            condition = self.ranges.simplify(binary("lt", step, loop.extent))
+            return copy if condition == const(True, condition.dtype) else If(condition, (copy,))  # type: ignore[attr-defined]
+
+        order = sequence(loop.body, producers, plan)
+        groups = _groups(producers, order, loop.body)
+        steady = self.steady(loop, order, groups, counter, slotted, issue_at)
+        prologue: list[Stmt] = []
+        for step in range(-max(p.distance for p in producers), 0):
+            for group in groups:
+                ready = [p for p in group if step + p.distance >= 0]
+                prologue += [issue_at(p, const(step + p.distance, dtype)) for p in ready]
+                prologue.append(COMMIT)
+        head = () if simple else (Let(loop.var, at(counter), loop.loc),)
+        zero, one = const(0, dtype), const(1, dtype)
+        new = For(
+            counter,
+            zero,
+            loop.extent,
+            one,
+            (*head, *steady),
+            LoopKind.SERIAL,
+            None,
+            loop.hints,
+            loop.loc,
+        )
+        return (*prologue, new)
+
+    def steady(
+        self,
+        loop: For,
+        order: list[int],
+        groups: list[list[Producer]],
+        counter: Var,
+        slotted: dict[str, Buffer],
+        issue_at: Callable[[Producer, Expr], Stmt],
+    ) -> list[Stmt]:
+        """One iteration: waits, issues and the statements that stay, in order."""
+        producers = {p.index: p for group in groups for p in group}
+        leaders = {group[0].index: number for number, group in enumerate(groups)}
+        result: list[Stmt] = []
+        waited: set[int] = set()
+        committed = 0
+
+        def wait_for(number: int) -> None:
+            if number not in waited:
+                waited.add(number)
+                later = groups[number][0].distance * len(groups) - number - 1 + committed
+                result.append(wait(later))
+
+        for k in order:
+            stmt = loop.body[k]
+            if k in leaders:
+                group = groups[leaders[k]]
+                if _issued_first(group[0], order, loop.body):
+                    wait_for(leaders[k])  # one barrier then serves the wait and the reused slot
+                for producer in group:
+                    step = binary("add", counter, const(producer.distance, counter.dtype))
+                    result.append(issue_at(producer, step))
+                result.append(COMMIT)
+                committed += 1
+            if k in producers:
+                continue
+            touched = {buffer.name for buffer in buffers_in((stmt,))}
+            for number, group in enumerate(groups):
+                if any(p.copy.dst.buffer.name in touched for p in group):
+                    wait_for(number)
+            result.append(self.rebuffer(stmt, list(producers.values()), counter, slotted))
+        return result
+
+    def multi_buffer(self, producer: Producer) -> Buffer:
+        """The destination with a leading axis of slots (itself when one is enough)."""
+        old = producer.copy.dst.buffer
+        if producer.slots == 1:
+            return old
+        slots = const(producer.slots)
+        new = dataclasses.replace(old, shape=(slots, *old.shape))
+        layout = self.layouts[old.name]
+        assert isinstance(layout, Layout)
+        span = -(-layout.span * old.dtype.bytes // 128) * 128 // old.dtype.bytes
+        axes = ((Mode(producer.slots, span),), *layout.axes)
+        self.layouts[old.name] = Layout(axes, layout.swizzle)
+        self.replaced[old.name] = new
+        return new
+
+    def slot(self, region: Region, producer: Producer, step: Expr, buffer: Buffer) -> Region:
+        if producer.slots == 1:
+            return region
+        return Region(
+            buffer, (_slot(step, producer.slots), *region.starts), (None, *region.extents)
+        )
+
+    def rebuffer(
+        self, stmt: Stmt, producers: list[Producer], counter: Var, slotted: dict[str, Buffer]
+    ) -> Stmt:
+        """A statement of iteration `counter`, reading the slots of that iteration."""
+        slots = {p.copy.dst.buffer.name: p for p in producers if p.slots > 1}
+
+        def visit_expr(node: Expr) -> Expr | None:
+            if isinstance(node, Load) and node.buffer.name in slots and _is_old(node, slotted):
+                at = _slot(counter, slots[node.buffer.name].slots)
+                return Load(slotted[node.buffer.name], (at, *node.indices))
+            return None
+
+        def visit(inner: Stmt) -> Stmt:
+            inner = map_exprs(inner, visit_expr)
+            changes = {}
+            for field in dataclasses.fields(inner):
+                value = getattr(inner, field.name)
+                if isinstance(value, Region) and value.buffer.name in slots:
+                    changes[field.name] = self.slot(
+                        value, slots[value.buffer.name], counter, slotted[value.buffer.name]
+                    )
+            if isinstance(inner, Store) and inner.buffer.name in slots:
+                at = _slot(counter, slots[inner.buffer.name].slots)
+                changes |= {"buffer": slotted[inner.buffer.name], "indices": (at, *inner.indices)}
+            return dataclasses.replace(inner, **changes) if changes else inner
+
+        (new,) = map_stmts((stmt,), visit)
+        return new
+
+
+def sequence(body: Block, producers: list[Producer], plan: PipelinePlan) -> list[int]:
+    """The order of one steady iteration: what stays keeps its order, what runs ahead is issued
+    before the first statement that the plan puts after it."""
+    ahead = {p.index for p in producers}
+    staying = [k for k in range(len(body)) if k not in ahead]
+    result: list[int] = []
+    waiting = sorted(ahead, key=lambda k: plan.order[k])
+    for k in staying:
+        while waiting and all(
+            plan.order[other] > plan.order[waiting[0]] for other in staying[staying.index(k) :]
+        ):
+            result.append(waiting.pop(0))
+        result.append(k)
+    return result + waiting
+
+
+def _issued_first(producer: Producer, order: list[int], body: Block) -> bool:
+    """True when the copy is issued before this iteration's readers of its destination."""
+    target = producer.copy.dst.buffer
+    readers = [
+        order.index(k) for k, s in enumerate(body) if k != producer.index and _mentions(s, target)
+    ]
+    return order.index(producer.index) < min(readers, default=len(order))
+
+
+def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
+    return not isinstance(stmt, Allocate) and buffer in buffers_in((stmt,))
+
+
+def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
+    return load.buffer.rank < slotted[load.buffer.name].rank
+
+
+def _slot(step: Expr, slots: int) -> Expr:
+    dtype = step.dtype  # type: ignore[attr-defined]
+    return binary("floormod", step, const(slots, dtype))
+
+
+def _groups(producers: list[Producer], order: list[int], body: Block) -> list[list[Producer]]:
+    """Producers that are issued right after one another, and at one distance, together."""
+    own = {p.index: p for p in producers}
+    groups: list[list[Producer]] = []
+    joined = False
+    for index in order:
+        if index not in own:
+            joined = joined and isinstance(body[index], Allocate | Let)
+        elif joined and groups[-1][0].distance == own[index].distance:
+            groups[-1].append(own[index])
+        else:
+            groups.append([own[index]])
+            joined = True
+    return groups
+
+
+def _substituted(region: Region, lets: dict[Var, Expr], mapping: dict[Var, Expr]) -> Region:
+    starts = tuple(substitute(_inlined(start, lets), mapping) for start in region.starts)
+    return Region(region.buffer, starts, region.extents)
+
+
+def _inlined(expr: Expr, lets: dict[Var, Expr]) -> Expr:
+    while any(var in lets for var in free_vars(expr)):
+        expr = substitute(expr, lets)
+    return expr
+
+
+def _used_outside(block: Block, loop_var: Var, target: Buffer) -> bool:
+    """True when a statement outside the loop of `loop_var` touches `target`."""
+    for stmt in block:
+        if isinstance(stmt, Allocate) or (isinstance(stmt, For) and stmt.var == loop_var):
+            continue
+        inner = child_blocks(stmt)
+        if not inner or isinstance(stmt, Parallel):
+            if target in buffers_in((stmt,)):
+                return True
+        elif any(_used_outside(one, loop_var, target) for one in inner):
+            return True
+    return False
+
+
+def _writes(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(
+        isinstance(step, Effect) and step.kind != READ and step.box.buffer.name == buffer.name
+        for inner in walk_stmts((stmt,))
+        for step in steps_of(inner, Ranges())
+    )
+
+
+def _writes_any(body: Block, buffer: Buffer) -> bool:
+    return any(_writes(stmt, buffer) for stmt in body)

@@ -1,0 +1,171 @@
+"""Give every shared buffer its byte offset; buffers that never live at the same time share bytes.
+
+A buffer lives from its first to its last access; inside a loop, a buffer that was declared outside
+lives through the whole loop. Offsets go to the kernel's hints: ``smem.<name>`` (offset),
+``smem_size.<name>`` and ``smem_bytes`` (total). Reused bytes are ordered by `insert_barriers`,
+which runs after this pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+
+from tilecore.errors import ResourceError
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Allocate, Block, For, Stmt, While
+from tilecore.ir.visit import buffers_in, child_blocks
+from tilecore.passes.scopes import per_kernel, with_hint
+
+ALIGNMENT = 128
+"""Bytes. One line of all 32 banks, so that bank numbers follow from offsets."""
+
+UNSHARED_BYTES = 8 * 1024
+"""Up to here buffers do not share bytes; a block this small never limits how many blocks fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Positions of the first and the last access, in program order."""
+
+    buffer: Buffer
+    first: int
+    last: int
+    size: int
+
+
+def plan_shared_memory(program: Program, context: Context) -> Program:
+    """See the module's text.
+
+    Raises:
+        ResourceError: more bytes than the target's block has.
+    """
+
+    def visit(kernel: Kernel) -> Kernel:
+        lifetimes = lifetimes_of(kernel)
+        offsets = place(lifetimes)
+        total = max((offsets[t.buffer.name] + t.size for t in lifetimes), default=0)
+        limit = context.target.smem_bytes
+        if limit and total > limit:
+            raise _too_much(kernel, lifetimes, offsets, total, limit)
+        hints = with_hint(kernel.hints, "smem_bytes", total)
+        for lifetime in lifetimes:
+            name = lifetime.buffer.name
+            hints = with_hint(hints, f"smem.{name}", offsets[name])
+            hints = with_hint(hints, f"smem_size.{name}", lifetime.size)
+        return dataclasses.replace(kernel, hints=hints)
+
+    return per_kernel(program, visit)
+
+
+def size_of(buffer: Buffer, layout: Layout) -> int:
+    """Bytes of a shared buffer in its layout."""
+    return -(-layout.span * buffer.dtype.bits // 8)
+
+
+def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
+    """Lifetimes of all shared buffers, by first access."""
+    spans: dict[str, tuple[int, int]] = {}
+    buffers: dict[str, Buffer] = {}
+    _scan(kernel.body, itertools.count(), spans, buffers)
+    result = []
+    for name, (first, last) in spans.items():
+        layout = kernel.layout_of(buffers[name])
+        assert isinstance(layout, Layout), f"{name} has no layout yet"
+        result.append(Lifetime(buffers[name], first, last, size_of(buffers[name], layout)))
+    return sorted(result, key=lambda t: (t.first, t.buffer.name))
+
+
+def _scan(
+    block: Block,
+    position: itertools.count[int],
+    spans: dict[str, tuple[int, int]],
+    buffers: dict[str, Buffer],
+) -> set[str]:
+    """Record accesses of a block; the answer is the buffers declared in it."""
+    declared: set[str] = set()
+    for stmt in block:
+        now = next(position)
+        if isinstance(stmt, Allocate):
+            declared.add(stmt.buffer.name)
+            continue
+        for buffer in _own_buffers(stmt):
+            _extend(buffer, now, now, spans, buffers)
+        inner_declared: set[str] = set()
+        for inner in child_blocks(stmt):
+            inner_declared |= _scan(inner, position, spans, buffers)
+        if isinstance(stmt, For | While):
+            end = next(position)
+            for buffer in buffers_in((stmt,)):
+                if buffer.scope is Scope.SHARED and buffer.name not in inner_declared:
+                    _extend(buffer, now, end, spans, buffers)
+        declared |= inner_declared
+    return declared
+
+
+def _own_buffers(stmt: Stmt) -> list[Buffer]:
+    changes = {name: () for name in ("body", "then", "otherwise") if hasattr(stmt, name)}
+    if changes and type(stmt).__name__ != "Parallel":
+        stmt = dataclasses.replace(stmt, **changes)
+    return [buffer for buffer in buffers_in((stmt,)) if buffer.scope is Scope.SHARED]
+
+
+def _extend(
+    buffer: Buffer,
+    first: int,
+    last: int,
+    spans: dict[str, tuple[int, int]],
+    buffers: dict[str, Buffer],
+) -> None:
+    low, high = spans.get(buffer.name, (first, last))
+    spans[buffer.name] = (min(low, first), max(high, last))
+    buffers[buffer.name] = buffer
+
+
+def place(lifetimes: list[Lifetime]) -> dict[str, int]:
+    """Byte offsets: large buffers first, each at the lowest place free during its lifetime.
+
+    While everything fits in a few KiB nothing is shared: that saves barriers and costs nothing.
+    """
+    if sum(-(-t.size // ALIGNMENT) * ALIGNMENT for t in lifetimes) <= UNSHARED_BYTES:
+        lifetimes = [dataclasses.replace(t, first=0, last=0) for t in lifetimes]
+    offsets: dict[str, int] = {}
+    placed: list[Lifetime] = []
+    for one in sorted(lifetimes, key=lambda t: (-t.size, t.first, t.buffer.name)):
+        busy = sorted(
+            (offsets[other.buffer.name], offsets[other.buffer.name] + other.size)
+            for other in placed
+            if other.first <= one.last and one.first <= other.last
+        )
+        at = 0
+        for start, end in busy:
+            if at + one.size <= start:
+                break
+            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
+        offsets[one.buffer.name] = at
+        placed.append(one)
+    return offsets
+
+
+def _too_much(
+    kernel: Kernel, lifetimes: list[Lifetime], offsets: dict[str, int], total: int, limit: int
+) -> ResourceError:
+    rows = [
+        f"  {t.buffer.name}: {t.size} bytes at {offsets[t.buffer.name]}"
+        f" ({' x '.join(str(e) for e in t.buffer.static_shape or ())} {t.buffer.dtype})"
+        for t in sorted(lifetimes, key=lambda t: -t.size)
+    ]
+    largest = max(lifetimes, key=lambda t: t.size).buffer.name
+    return ResourceError(
+        f"kernel {kernel.name} needs more shared memory than a block has\n"
+        + "\n".join(rows)
+        + "\n",
+        expected=f"at most {limit} bytes",
+        got=f"{total} bytes",
+        loc=kernel.loc,
+        hint=f"use smaller tiles or fewer stages; the largest buffer is {largest}",
+    )

@@ -1,0 +1,112 @@
+"""How a reduction crosses lanes, read off the source's layout.
+
+Along the reduced axis, register modes are summed in the lane; thread modes of power-of-two
+extent that stay inside a warp by exchanges between lanes; all other thread modes through a
+scratch buffer in shared memory, in a fixed order, so that every lane gets the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import DType, boolean, float32, int32
+from tilecore.ir.layout import THREAD, FragmentLayout, FragmentMode
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Allocate, Block, Intrinsic, Reduce, Stmt
+from tilecore.passes.scopes import Names, per_kernel, rewrite_block, static, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """Crossing of lanes in one reduction.
+
+    Attributes:
+        masks: lane masks of exchanges inside a warp.
+        across: thread modes that go through scratch.
+    """
+
+    masks: tuple[int, ...]
+    across: tuple[FragmentMode, ...]
+
+    @property
+    def parts(self) -> int:
+        """Partial results per element in scratch."""
+        return math.prod(mode.extent for mode in self.across)
+
+
+def plan_reduction(layout: FragmentLayout, axis: int, warp: int) -> ReductionPlan:
+    """The plan of reducing `axis` of a fragment."""
+    masks: list[int] = []
+    across: list[FragmentMode] = []
+    for mode in layout.axes[axis]:
+        if mode.space != THREAD or mode.extent == 1:
+            continue
+        is_binary = mode.extent & (mode.extent - 1) == 0 and mode.stride & (mode.stride - 1) == 0
+        inside = max(1, min(mode.extent, warp // mode.stride)) if is_binary else 1
+        step = mode.stride
+        for _ in range(inside.bit_length() - 1):
+            masks.append(step)
+            step *= 2
+        if inside < mode.extent:
+            across.append(FragmentMode(mode.extent // inside, THREAD, mode.stride * inside))
+    return ReductionPlan(tuple(masks), tuple(across))
+
+
+def accumulator_dtype(op: str, src: DType, dst: DType) -> DType:
+    """The dtype in which partial results are kept."""
+    if op in ("any", "all"):
+        return boolean
+    if dst.is_float:
+        return dst if dst.bits >= 32 else float32
+    if dst.is_bool:
+        return int32
+    return dst
+
+
+def reduction_plan(program: Program, context: Context) -> Program:
+    """Give reductions that need it their scratch: ``Reduce`` -> ``tile.reduce`` with a third region.
+
+    The intrinsic's hints are the Reduce's fields.
+    """
+    names = Names(program)
+    warp = context.target.lanes_per_warp
+
+    def visit_kernel(kernel: Kernel) -> Kernel:
+        import dataclasses
+
+        layouts = dict(kernel.layouts)
+
+        def visit(stmt: Stmt) -> Block | None:
+            if not isinstance(stmt, Reduce):
+                return None
+            layout = layouts[stmt.src.buffer.name]
+            assert isinstance(layout, FragmentLayout)
+            plan = plan_reduction(layout, stmt.axis, warp)
+            if not plan.across:
+                return None
+            scratch = _scratch(stmt, plan, names)
+            hints = (
+                ("axis", stmt.axis),
+                ("clear", stmt.clear),
+                ("nan_propagate", stmt.nan_propagate),
+                ("op", stmt.op),
+            )
+            args = (stmt.dst, stmt.src, whole(scratch))
+            return (
+                Allocate(scratch, loc=stmt.loc),
+                Intrinsic("tile.reduce", args, hints, stmt.loc),
+            )
+
+        return dataclasses.replace(kernel, body=rewrite_block(kernel.body, visit))
+
+    return per_kernel(program, visit_kernel)
+
+
+def _scratch(stmt: Reduce, plan: ReductionPlan, names: Names) -> Buffer:
+    dtype = accumulator_dtype(stmt.op, stmt.src.dtype, stmt.dst.dtype)
+    elements = max(1, math.prod(static(stmt.dst)))
+    base = f"{stmt.dst.buffer.name}_partial"
+    return names.buffer(base, (plan.parts, elements), dtype, Scope.SHARED)

@@ -1,0 +1,152 @@
+"""What passes ask of a whole kernel: ranges of its variables, free names, statement rewriting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Const, Expr, Load, Var, binary, const, walk
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Stmt
+from tilecore.ir.visit import BODY_FIELDS, buffers_in, walk_stmts
+from tilecore.passes.bounds import Ranges
+
+
+def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
+    """Bounds of every integer variable of a kernel (names are unique, so one table holds all)."""
+    table: dict[str, tuple[int | None, int | None]] = {}
+    for symbol in symbols:
+        table[symbol.name] = (0 if symbol.lower is None else symbol.lower, symbol.upper)
+    ranges = Ranges(table)
+    for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True):
+        high = ranges.interval(extent)[1]
+        table[var.name] = (0, None if high is None else max(0, high - 1))
+    for stmt in walk_stmts(kernel.body):
+        match stmt:
+            case For(var=var, start=start, extent=extent, step=step):
+                table[var.name] = ranges.with_loop(var, start, extent, step).of[var.name]
+            case Let(var=var, value=value) if var.dtype.is_int:
+                table[var.name] = ranges.interval(value)
+            case Parallel(vars=names, extents=extents):
+                for var, extent in zip(names, extents, strict=True):
+                    high = ranges.interval(extent)[1]
+                    table[var.name] = (0, None if high is None else max(0, high - 1))
+            case _:
+                pass
+    return ranges
+
+
+class Names:
+    """Gives names that the program does not use yet; the same ones for the same program."""
+
+    def __init__(self, program: Program) -> None:
+        self._taken: set[str] = {param.name for param in program.params}
+        self._taken |= {buffer.name for buffer in program.workspaces}
+        self._taken |= {symbol.name for symbol in program.symbols}
+        for kernel in program.kernels:
+            self._taken |= {kernel.name} | {var.name for var in kernel.grid_vars}
+            self._taken |= {buffer.name for buffer in buffers_in(kernel.body)}
+            for stmt in walk_stmts(kernel.body):
+                self._taken |= _bound_names(stmt)
+
+    def fresh(self, base: str) -> str:
+        """`base`, or `base` with the lowest number that makes it new."""
+        name, count = base, 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+    def buffer(self, base: str, shape: tuple[int, ...], dtype: DType, scope: Scope) -> Buffer:
+        """A new buffer of constant shape."""
+        return Buffer(self.fresh(base), tuple(const(e) for e in shape), dtype, scope)
+
+
+def _bound_names(stmt: Stmt) -> set[str]:
+    match stmt:
+        case For(var=var) | Let(var=var):
+            return {var.name}
+        case Parallel(vars=names):
+            return {var.name for var in names}
+        case Atomic(previous=Var(name=name)):
+            return {name}
+        case _:
+            return set()
+
+
+def whole(buffer: Buffer) -> Region:
+    """The region of all of a buffer."""
+    return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape)
+
+
+def is_whole(region: Region) -> bool:
+    """True when the region is all of its buffer, axis for axis."""
+    return all(
+        start == const(0) and extent == size
+        for start, extent, size in zip(
+            region.starts, region.extents, region.buffer.shape, strict=True
+        )
+    )
+
+
+def rewrite_block(block: Block, visit: Callable[[Stmt], Block | None]) -> Block:
+    """Rewrite statements top-down: `visit` answers a replacement, or None to go inside."""
+    result: list[Stmt] = []
+    for stmt in block:
+        answer = visit(stmt)
+        if answer is not None:
+            result.extend(answer)
+            continue
+        changes = {
+            name: rewrite_block(inner, visit)
+            for name in BODY_FIELDS
+            if not isinstance(stmt, Parallel) and (inner := getattr(stmt, name, None))
+        }
+        result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
+    return tuple(result)
+
+
+def replace_buffer_loads(expr: Expr, make: Callable[[Load], Expr | None]) -> Expr:
+    """Rewrite loads; `make` answers None to keep one."""
+    from tilecore.ir.expr import transform
+
+    return transform(expr, lambda node: make(node) if isinstance(node, Load) else None)
+
+
+def loads_in(expr: Expr) -> list[Load]:
+    """All loads below an expression."""
+    return [node for node in walk(expr) if isinstance(node, Load)]
+
+
+def static(region_or_buffer: Region | Buffer) -> tuple[int, ...]:
+    """The constant shape of something on the chip."""
+    shape = region_or_buffer.static_shape
+    assert shape is not None, "the verifier admits only constant shapes on the chip"
+    return shape
+
+
+def per_kernel(program: Program, visit: Callable[[Kernel], Kernel], **changes: object) -> Program:
+    """`program` with every kernel rewritten."""
+    return dataclasses.replace(
+        program, kernels=tuple(visit(kernel) for kernel in program.kernels), **changes
+    )
+
+
+def ceil_div(a: Expr, b: int) -> Expr:
+    """``ceil(a / b)`` of a non-negative expression."""
+    if isinstance(a, Const):
+        return const(-(-int(a.value) // b), a.dtype)
+    dtype = a.dtype  # type: ignore[attr-defined]
+    return binary("floordiv", binary("add", a, const(b - 1, dtype)), const(b, dtype))
+
+
+def with_hint(
+    hints: tuple[tuple[str, int | float | str | bool], ...],
+    name: str,
+    value: int | float | str | bool,
+) -> tuple[tuple[str, int | float | str | bool], ...]:
+    """`hints` with one entry set, sorted by name."""
+    return tuple(sorted({**dict(hints), name: value}.items()))
