@@ -145,12 +145,12 @@ def _emulated_kernel(lowered: Lowered, hooks: Hooks) -> CompiledKernel:
 
 def _reference_kernel(program: Program, options: CompileOptions) -> CompiledKernel:
     from tilecore.hooks.records import Source
-    from tilecore.ir.printer import print_program
+    from tilecore.ir.printer import format_program
     from tilecore.ir.verifier import verify
     from tilecore.reference import create_launcher
 
     verify(program)
     target = Target("reference", "float64")
-    source = Source(print_program(program), "tile", ())
+    source = Source(format_program(program), "tile", ())
     lowered = Lowered(target, options, (("tile", program),), source)
     return CompiledKernel(lowered, None, lambda: create_launcher(program))
