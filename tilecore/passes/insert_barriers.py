@@ -27,6 +27,7 @@ from tilecore.passes.memory_effects import (
     ATOMIC,
     READ,
     WRITE,
+    AsyncCommit,
     AsyncWait,
     Effect,
     InnerBarrier,
@@ -52,23 +53,47 @@ Overlaps = Callable[[str, str], bool]
 
 @dataclass(slots=True)
 class _State:
-    """Accesses since the last barrier, and asynchronous writes that have not been waited for."""
+    """Accesses since the last barrier, and asynchronous writes that have not been waited for.
+
+    `groups` are the committed groups of asynchronous writes, oldest first; `open` the current one.
+    """
 
     pending: set[Effect] = field(default_factory=set)
-    in_flight: set[Effect] = field(default_factory=set)
+    groups: list[set[Effect]] = field(default_factory=list)
+    open: set[Effect] = field(default_factory=set)
 
     def copy(self) -> _State:
-        return _State(set(self.pending), set(self.in_flight))
+        return _State(set(self.pending), [set(g) for g in self.groups], set(self.open))
+
+    @property
+    def in_flight(self) -> set[Effect]:
+        return self.open.union(*self.groups)
+
+    def commit(self) -> None:
+        self.groups.append(self.open)
+        self.open = set()
+
+    def wait(self, newest: int) -> None:
+        """All but the `newest` groups have landed: what they wrote now waits for a barrier."""
+        landed = self.groups[: max(0, len(self.groups) - newest)]
+        self.groups = self.groups[len(landed) :]
+        for group in landed:
+            self.pending |= {dataclasses.replace(effect, is_async=False) for effect in group}
 
     def merge(self, other: _State) -> None:
+        """Where two paths meet; groups are matched from the newest."""
         self.pending |= other.pending
-        self.in_flight |= other.in_flight
+        self.open |= other.open
+        while len(self.groups) < len(other.groups):
+            self.groups.insert(0, set())
+        for mine, theirs in zip(reversed(self.groups), reversed(other.groups), strict=False):
+            mine |= theirs
 
     def replaced(self, mapping: dict[Var, Expr]) -> _State:
         def shift(effects: set[Effect]) -> set[Effect]:
             return {dataclasses.replace(e, box=e.box.replaced(mapping)) for e in effects}
 
-        return _State(shift(self.pending), shift(self.in_flight))
+        return _State(shift(self.pending), [shift(g) for g in self.groups], shift(self.open))
 
 
 class _Walker:
@@ -147,8 +172,9 @@ class _Walker:
                 self.flush(phase, state, path)
                 state.pending.clear()
             elif isinstance(step, AsyncWait):
-                state.pending |= {dataclasses.replace(e, is_async=False) for e in state.in_flight}
-                state.in_flight.clear()
+                state.wait(step.newest)
+            elif isinstance(step, AsyncCommit):
+                state.commit()
             else:
                 phase.append(step)
         self.flush(phase, state, path)
@@ -159,7 +185,7 @@ class _Walker:
                 if self.conflict(earlier, later):
                     self.conflicts.append(Conflict(earlier, later, path))
         for effect in phase:
-            (state.in_flight if effect.is_async else state.pending).add(effect)
+            (state.open if effect.is_async else state.pending).add(effect)
         phase.clear()
 
     def conflict(self, a: Effect, b: Effect) -> bool:

@@ -85,11 +85,18 @@ class InnerBarrier:
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncCommit:
+    """The current group of asynchronous writes is closed."""
+
+
+@dataclass(frozen=True, slots=True)
 class AsyncWait:
-    """Asynchronous writes of this lane have landed."""
+    """All but the `newest` groups of asynchronous writes of this lane have landed."""
+
+    newest: int
 
 
-Step = Effect | InnerBarrier | AsyncWait
+Step = Effect | InnerBarrier | AsyncCommit | AsyncWait
 
 
 def box_of(region: Region, ranges: Ranges) -> Box:
@@ -212,7 +219,9 @@ def _intrinsic(
         yield from _region_effects(regions[:1], READ, ranges)
         yield Effect(WRITE, box_of(regions[1], ranges), is_async=True)
     elif op == "async.wait":
-        yield AsyncWait()
+        yield AsyncWait(int(args[0].value) if isinstance(args[0], Const) else 0)
+    elif op == "async.commit":
+        yield AsyncCommit()
     elif op == "sync_block":
         yield InnerBarrier()
     elif op == "tile.reduce":

@@ -1,0 +1,191 @@
+"""Tile level in one normal form: small index arithmetic, no dead code, no loops of one round.
+
+before                                      after
+    let x = bx * 128                            copy A[bx * 128:+128] -> s[:]
+    for k in serial(0, 1) {                     parallel (i) in (128) {
+      copy A[x + k:+128] -> s[:]                  B[bx * 128 + i] = s[i]
+    }                                           }
+    if n < 0 { ... }
+    parallel (i) in (128) {
+      if i < 128 { B[(x * 8 + i * 8) // 8] = s[i] }
+    }
+
+Rules: index and boolean expressions are simplified with the ranges of grid, loop and size
+variables (`ir.simplify`); a branch whose condition is known is taken or dropped; a loop that
+cannot run is dropped and one of a single round is replaced by its body; a `Let` of a variable or
+a constant is put in place of its variable, one that nobody uses is dropped.
+
+Kept as they are: floats, the order of effects, axes of `Parallel` nests, allocations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilecore.ir import stmts as S
+from tilecore.ir.expr import Const, Expr, Unary, Var, walk
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
+from tilecore.ir.simplify import simplify, simplify_node
+from tilecore.ir.visit import exprs_of, map_exprs, substitute_block
+
+if TYPE_CHECKING:
+    from tilecore.hooks.context import Context
+
+
+def canonicalize(program: Program, context: Context | None = None) -> Program:
+    """The same program in normal form. Works at every level; `context` is not asked."""
+    ranges = Ranges().with_sizes(program.symbols)
+    kernels = tuple(_canonical_kernel(kernel, ranges) for kernel in program.kernels)
+    return replace(program, kernels=kernels)
+
+
+def _canonical_kernel(kernel: Kernel, ranges: Ranges) -> Kernel:
+    grid = tuple(simplify(extent, ranges) for extent in kernel.grid)
+    for var, extent in zip(kernel.grid_vars, grid, strict=True):
+        ranges = ranges.with_index(var, extent)
+    body = _canonical_block(kernel.body, ranges)
+    return replace(kernel, grid=grid, body=_without_dead(body, set()))
+
+
+def _canonical_block(block: S.Block, ranges: Ranges) -> S.Block:
+    result: list[S.Stmt] = []
+    rest = list(block)
+    while rest:
+        stmt = rest.pop(0)
+        if isinstance(stmt, S.Let):
+            value = simplify(stmt.value, ranges)
+            if _may_replace(stmt.var, value):
+                rest = list(substitute_block(tuple(rest), {stmt.var: value}))
+            else:
+                ranges = ranges.with_value(stmt.var, value)
+                result.append(replace(stmt, value=value))
+        else:
+            result.extend(_canonical_stmt(stmt, ranges))
+    return tuple(result)
+
+
+def _may_replace(var: Var, value: Expr) -> bool:
+    """True for a constant, and for a variable when the new one promises nothing of its own."""
+    has_promise = var.multiple_of != 1 or var.lower is not None or var.upper is not None
+    return isinstance(value, Const) or (isinstance(value, Var) and not has_promise)
+
+
+def _canonical_stmt(stmt: S.Stmt, ranges: Ranges) -> S.Block:
+    stmt = map_exprs(stmt, lambda node: simplify_node(node, ranges))
+    match stmt:
+        case S.If():
+            return _canonical_if(stmt, ranges)
+        case S.For():
+            return _canonical_for(stmt, ranges)
+        case S.While(condition=condition, body=body):
+            if ranges.refutes(condition):
+                return ()
+            return (replace(stmt, body=_canonical_block(body, ranges.assume(condition))),)
+        case S.Parallel(vars=variables, extents=extents, body=body):
+            if any(ranges.interval(extent)[1] <= 0 for extent in extents):
+                return ()
+            for var, extent in zip(variables, extents, strict=True):
+                ranges = ranges.with_index(var, extent)
+            return (replace(stmt, body=_canonical_block(body, ranges)),)
+        case S.WarpScope(body=body):
+            return (replace(stmt, body=_canonical_block(body, ranges)),)
+        case _:
+            return (stmt,)
+
+
+def _canonical_if(stmt: S.If, ranges: Ranges) -> S.Block:
+    if ranges.proves(stmt.condition):
+        return _canonical_block(stmt.then, ranges)
+    if ranges.refutes(stmt.condition):
+        return _canonical_block(stmt.otherwise, ranges)
+    opposite = simplify(Unary("not", stmt.condition, stmt.condition.dtype), ranges)  # type: ignore[attr-defined]
+    then = _canonical_block(stmt.then, ranges.assume(stmt.condition))
+    otherwise = _canonical_block(stmt.otherwise, ranges.assume(opposite))
+    if not then and not otherwise:
+        return ()
+    if not then:
+        return (replace(stmt, condition=opposite, then=otherwise, otherwise=()),)
+    return (replace(stmt, then=then, otherwise=otherwise),)
+
+
+def _canonical_for(stmt: S.For, ranges: Ranges) -> S.Block:
+    low, high = ranges.interval(stmt.extent)
+    if high <= 0:
+        return ()
+    if low == high == 1 and not _leaves_loop(stmt.body):
+        body = (S.Let(stmt.var, stmt.start, stmt.loc), *stmt.body)
+        return _canonical_block(body, ranges)
+    inside = ranges.with_loop(stmt.var, stmt.start, stmt.extent, stmt.step)
+    return (replace(stmt, body=_canonical_block(stmt.body, inside)),)
+
+
+def _leaves_loop(body: S.Block) -> bool:
+    """True when a `Break` or `Continue` in the body belongs to the loop around it."""
+    for stmt in body:
+        match stmt:
+            case S.Break() | S.Continue():
+                return True
+            case S.If(then=then, otherwise=otherwise):
+                if _leaves_loop(then) or _leaves_loop(otherwise):
+                    return True
+            case S.WarpScope(body=inner):
+                if _leaves_loop(inner):
+                    return True
+            case _:
+                pass
+    return False
+
+
+def _without_dead(block: S.Block, live: set[str]) -> S.Block:
+    """Drop bindings that nothing reads; `live` collects the names that are read, last use first."""
+    kept: list[S.Stmt] = []
+    for stmt in reversed(block):
+        if isinstance(stmt, S.Let) and stmt.var.name not in live:
+            continue
+        if isinstance(stmt, S.Atomic) and stmt.op not in ("load", "exchange"):
+            previous = stmt.previous
+            if previous is not None and previous.name not in live:
+                stmt = replace(stmt, previous=None)
+        nested = {
+            name: _without_dead(getattr(stmt, name), live)
+            for name in ("body", "then", "otherwise")
+            if hasattr(stmt, name)
+        }
+        stmt = replace(stmt, **nested) if nested else stmt
+        live |= _names_read(stmt)
+        kept.append(stmt)
+    return tuple(reversed(kept))
+
+
+def _names_read(stmt: S.Stmt) -> set[str]:
+    """Variables in the statement's own expressions, those that it binds left out."""
+    bound = {id(var) for var in _bound(stmt)}
+    return {
+        node.name
+        for top in exprs_of(stmt)
+        if id(top) not in bound
+        for node in walk(top)
+        if isinstance(node, Var)
+    } | _names_in_shapes(stmt)
+
+
+def _bound(stmt: S.Stmt) -> tuple[Var, ...]:
+    match stmt:
+        case S.Let(var=var) | S.For(var=var):
+            return (var,)
+        case S.Parallel(vars=variables):
+            return variables
+        case S.Atomic(previous=previous) if previous is not None:
+            return (previous,)
+        case _:
+            return ()
+
+
+def _names_in_shapes(stmt: S.Stmt) -> set[str]:
+    """Variables that the shape of a buffer declared here depends on."""
+    if isinstance(stmt, S.Allocate | S.Alias):
+        exprs = (*stmt.buffer.shape, *(stmt.buffer.strides or ()))
+        return {node.name for top in exprs for node in walk(top) if isinstance(node, Var)}
+    return set()
