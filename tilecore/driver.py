@@ -133,13 +133,13 @@ def _from_entry(entry: CacheEntry) -> Artifact:
 
 
 def _emulated_kernel(lowered: Lowered, hooks: Hooks) -> CompiledKernel:
-    from tilecore.emulator import create_launcher
+    from tilecore.emulated import EmulatedLauncher
 
     support = hooks.call("tilecore_emulator_support", target=lowered.target)
     if support is None:
         raise BackendError(f"backend {lowered.target.backend!r} cannot be emulated")
     return CompiledKernel(
-        lowered, None, lambda: create_launcher(lowered.program, lowered.source, support)
+        lowered, None, lambda: EmulatedLauncher(lowered.program, lowered.source, support)
     )
 
 
@@ -147,10 +147,10 @@ def _reference_kernel(program: Program, options: CompileOptions) -> CompiledKern
     from tilecore.hooks.records import Source
     from tilecore.ir.printer import format_program
     from tilecore.ir.verifier import verify
-    from tilecore.reference import create_launcher
+    from tilecore.reference import ReferenceLauncher
 
     verify(program)
     target = Target("reference", "float64")
     source = Source(format_program(program), "tile", ())
     lowered = Lowered(target, options, (("tile", program),), source)
-    return CompiledKernel(lowered, None, lambda: create_launcher(program))
+    return CompiledKernel(lowered, None, lambda: ReferenceLauncher(program))

@@ -6,10 +6,11 @@ generated text may call and what is checked.
 
 from __future__ import annotations
 
-from tilecore.emulator.build import EmulatedKernel, EmulatorSupport, build_kernel, header_directory
+from tilecore.emulator.build import EmulatedKernel, build_kernel, header_directory
 from tilecore.emulator.memory import EmulatedMemory
 from tilecore.emulator.report import KernelFault, KernelFaults, LaunchReport, SharedAccess
 from tilecore.emulator.run import LaunchShape, RunOptions, launch
+from tilecore.hooks.records import EmulatorSupport
 
 __all__ = [
     "EmulatedKernel",

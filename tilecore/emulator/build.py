@@ -22,31 +22,13 @@ import filelock
 import platformdirs
 
 from tilecore.errors import ToolchainError
+from tilecore.hooks.records import EmulatorSupport
 
 _HERE = Path(__file__).parent
 _COMPILERS = ("g++", "clang++", "c++")
 
 # Stacks of lanes have 256 KiB (native/prepare.cpp); a frame may use three quarters of one.
 _LARGEST_FRAME_BYTES = 192 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatorSupport:
-    """What a backend adds to the emulator.
-
-    Attributes:
-        header: name of its emulated header, which kernels include.
-        include_directories: where that header and what it includes are found.
-        sources: C++ files compiled once, together with the engine.
-        lanes_per_warp: 32 or 64; equals TC_LANES_PER_WARP of the header.
-        defines: macros (``NAME`` or ``NAME=value``) for the engine and for kernels.
-    """
-
-    header: str
-    include_directories: tuple[Path, ...]
-    sources: tuple[Path, ...]
-    lanes_per_warp: int
-    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

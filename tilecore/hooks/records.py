@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from tilecore.errors import BackendError
@@ -237,15 +238,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class EmulatorSupport:
-    """How a backend's generated code is compiled for the emulator.
+    """What a backend adds to the emulator.
 
     Attributes:
-        include_dirs: folders to search for headers.
-        header: file name of the header that replaces the device header.
+        header: name of its emulated header, which takes the place of the device header.
+        include_directories: where that header and what it includes are found.
+        sources: C++ files compiled once, together with the engine.
+        lanes_per_warp: 32 or 64; equals TC_LANES_PER_WARP of the header.
+        defines: macros (``NAME`` or ``NAME=value``) for the engine and for kernels.
     """
 
-    include_dirs: tuple[str, ...]
     header: str
+    include_directories: tuple[Path, ...]
+    sources: tuple[Path, ...]
+    lanes_per_warp: int
+    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,128 @@
+"""A launcher that runs generated lane code in the emulator: ``device="emulator"``."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from tilecore.emulator import (
+    EmulatedMemory,
+    LaunchReport,
+    LaunchShape,
+    RunOptions,
+    build_kernel,
+    launch,
+)
+from tilecore.errors import Loc
+from tilecore.hooks.records import EmulatorSupport, KernelSource, Source
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import numpy_dtype
+from tilecore.ir.program import Program
+from tilecore.ir.signature import Argument, program_arguments
+from tilecore.ir.stmts import Stmt
+from tilecore.ir.visit import walk_stmts
+from tilecore.runtime.sizes import Sizes, compile_sizes
+from tilecore.runtime.written import written_buffers
+
+
+class EmulatedLauncher:
+    """Runs every kernel of a program in the emulator, on host memory.
+
+    Args:
+        program: the tile program; gives shapes, and which buffers are written.
+        source: the generated C++.
+        support: the backend's emulated header.
+
+    Attributes:
+        options: how to run: seed (also ``TILECORE_EMULATOR_SEED``), workers, limits.
+        reports: one report per kernel of the last call.
+    """
+
+    device_kind = "cpu"
+
+    def __init__(self, program: Program, source: Source, support: EmulatorSupport) -> None:
+        self.program = program
+        self.order = program_arguments(program)
+        self.options = RunOptions(seed=int(os.environ.get("TILECORE_EMULATOR_SEED", "0")))
+        self.reports: list[LaunchReport] = []
+        self._written = written_buffers(program)
+        self._kernels = [
+            (one, build_kernel(source.text, one.name, support)) for one in source.kernels
+        ]
+        self._grids = [compile_sizes(one.grid, program.symbols) for one in source.kernels]
+        self._bytes = {
+            buffer.name: compile_sizes((*buffer.shape, *(buffer.strides or ())), program.symbols)
+            for buffer in self.order
+            if isinstance(buffer, Buffer)
+        }
+        self._lines = _lines_of(program)
+
+    def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
+        """Run all kernels now.
+
+        Raises:
+            KernelFaults: a kernel did something undefined.
+        """
+        count = len(self.program.symbols)
+        sizes = tuple(int(value) for value in arguments[len(arguments) - count :])
+        given = dict(zip((one.name for one in self.order), arguments, strict=True))
+        values = {one.name: self._value(one, given[one.name], sizes) for one in self.order}
+        self.reports = []
+        for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
+            shape = _shape_of(one, grid(sizes))
+            options = RunOptions(
+                self.options.seed,
+                self.options.workers,
+                self.options.time_limit_seconds,
+                self.options.max_faults,
+                lines=self._lines,
+            )
+            passed = [values[argument.name] for argument in one.arguments]
+            self.reports.append(launch(kernel, passed, shape, options))
+
+    def _value(self, argument: Argument, value: int | float, sizes: Sizes) -> Any:
+        dtype = numpy_dtype(argument.dtype)
+        if not isinstance(argument, Buffer):
+            return dtype.type(value)
+        numbers = self._bytes[argument.name](sizes)
+        shape, strides = numbers[: argument.rank], numbers[argument.rank :]
+        if 0 in shape:
+            elements = 0
+        elif strides:
+            elements = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        else:
+            elements = math.prod(shape)
+        flat = np.empty(0, np.uint8)
+        if elements:
+            total = -(-elements * argument.dtype.bits // 8)
+            flat = np.frombuffer((ctypes.c_uint8 * total).from_address(int(value)), np.uint8)
+        return EmulatedMemory(flat, writable=argument.name in self._written)
+
+
+def _shape_of(kernel: KernelSource, grid: tuple[int, ...]) -> LaunchShape:
+    blocks = (*grid, 1, 1)[:3]
+    return LaunchShape(
+        (blocks[0], blocks[1], blocks[2]),
+        (kernel.threads, 1, 1),
+        kernel.smem_bytes,
+        kernel.cluster,
+    )
+
+
+def _lines_of(program: Program) -> dict[int, Loc]:
+    """The author's place of each line number that the generated code names."""
+    found: dict[int, Loc] = {}
+    for kernel in program.kernels:
+        for stmt in walk_stmts(kernel.body):
+            loc = _loc(stmt)
+            if loc is not None:
+                found.setdefault(loc.line, loc)
+    return found
+
+
+def _loc(stmt: Stmt) -> Loc | None:
+    return getattr(stmt, "loc", None)
