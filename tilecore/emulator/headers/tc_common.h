@@ -29,27 +29,24 @@ TC_DEVICE To bit_cast(From v) {
 // ------------------------------------------------------------------------- 8-bit floats
 // Formats: OCP 8-bit floating point specification (e4m3, e5m2), and the "fnuz" variants of
 // ONNX and MLIR: no infinities, no negative zero, nan is 0x80, exponent bias greater by one.
+// Enumerators, because a device compiler would give each static member a place in memory.
 template <class T>
 struct small_format;
 template <> struct small_format<e4m3> {
-  static constexpr int mantissa = 3, bias = 7;
-  static constexpr uint32_t largest = 0x7e, nan = 0x7f, infinity = 0x100;
-  static constexpr bool fnuz = false;
+  enum : int { mantissa = 3, bias = 7, fnuz = false };
+  enum : uint32_t { largest = 0x7e, nan = 0x7f, infinity = 0x100 };
 };
 template <> struct small_format<e5m2> {
-  static constexpr int mantissa = 2, bias = 15;
-  static constexpr uint32_t largest = 0x7b, nan = 0x7f, infinity = 0x7c;
-  static constexpr bool fnuz = false;
+  enum : int { mantissa = 2, bias = 15, fnuz = false };
+  enum : uint32_t { largest = 0x7b, nan = 0x7f, infinity = 0x7c };
 };
 template <> struct small_format<e4m3fnuz> {
-  static constexpr int mantissa = 3, bias = 8;
-  static constexpr uint32_t largest = 0x7f, nan = 0x80, infinity = 0x100;
-  static constexpr bool fnuz = true;
+  enum : int { mantissa = 3, bias = 8, fnuz = true };
+  enum : uint32_t { largest = 0x7f, nan = 0x80, infinity = 0x100 };
 };
 template <> struct small_format<e5m2fnuz> {
-  static constexpr int mantissa = 2, bias = 16;
-  static constexpr uint32_t largest = 0x7f, nan = 0x80, infinity = 0x100;
-  static constexpr bool fnuz = true;
+  enum : int { mantissa = 2, bias = 16, fnuz = true };
+  enum : uint32_t { largest = 0x7f, nan = 0x80, infinity = 0x100 };
 };
 
 template <class T>
@@ -105,15 +102,15 @@ TC_DEVICE float to_float(e5m2 v) { return f32_of_small(v); }
 TC_DEVICE float to_float(e4m3fnuz v) { return f32_of_small(v); }
 TC_DEVICE float to_float(e5m2fnuz v) { return f32_of_small(v); }
 
-template <class T> struct kind_of { static constexpr int value = 0; };     // integer or bool
-template <> struct kind_of<float> { static constexpr int value = 1; };
-template <> struct kind_of<double> { static constexpr int value = 2; };
-template <> struct kind_of<half> { static constexpr int value = 3; };       // 3: narrower than float
-template <> struct kind_of<bfloat16> { static constexpr int value = 3; };
-template <> struct kind_of<e4m3> { static constexpr int value = 3; };
-template <> struct kind_of<e5m2> { static constexpr int value = 3; };
-template <> struct kind_of<e4m3fnuz> { static constexpr int value = 3; };
-template <> struct kind_of<e5m2fnuz> { static constexpr int value = 3; };
+template <class T> struct kind_of { enum : int { value = 0 }; };     // integer or bool
+template <> struct kind_of<float> { enum : int { value = 1 }; };
+template <> struct kind_of<double> { enum : int { value = 2 }; };
+template <> struct kind_of<half> { enum : int { value = 3 }; };       // 3: narrower than float
+template <> struct kind_of<bfloat16> { enum : int { value = 3 }; };
+template <> struct kind_of<e4m3> { enum : int { value = 3 }; };
+template <> struct kind_of<e5m2> { enum : int { value = 3 }; };
+template <> struct kind_of<e4m3fnuz> { enum : int { value = 3 }; };
+template <> struct kind_of<e5m2fnuz> { enum : int { value = 3 }; };
 
 template <class To> struct narrow { static TC_DEVICE To of(float v) { return small_of_f32<To>(v); } };
 template <> struct narrow<half> {

@@ -109,9 +109,9 @@ TC_DEVICE float f32_of_e5m2(uint8_t v) {
 
 namespace tc {
 
-constexpr int lanes_per_warp = 32;
+enum : int { lanes_per_warp = 32 };
 using lane_mask = uint32_t;
-constexpr uint32_t all_lanes = 0xffffffffu;
+enum : uint32_t { all_lanes = 0xffffffffu };  // not an object: it would take device memory
 
 // ---------------------------------------------------------------- arithmetic
 TC_DEVICE float min(float a, float b) { return ::fminf(a, b); }

@@ -16,16 +16,26 @@ TC_DEVICE void fence_device() { __threadfence(); }
 
 TC_DEVICE int uniform(int v) { return __shfl_sync(all_lanes, v, 0); }
 
+template <int bytes> struct unsigned_of;
+template <> struct unsigned_of<1> { using type = uint8_t; };
+template <> struct unsigned_of<2> { using type = uint16_t; };
+template <> struct unsigned_of<4> { using type = uint32_t; };
+
 // Shuffles move 32 bits; narrower values are widened and wider ones go in two halves.
 #define TC_SHUFFLE(name, intrinsic)                                                        \
   template <class T>                                                                       \
   TC_DEVICE T name(T v, int operand, int width = lanes_per_warp) {                         \
     static_assert(sizeof(T) <= 8, "at most 8 bytes a shuffle");                            \
-    uint32_t words[sizeof(T) > 4 ? 2 : 1] = {};                                            \
-    ::memcpy(words, &v, sizeof(T));                                                \
-    for (uint32_t& word : words) word = intrinsic(all_lanes, word, operand, width);        \
-    ::memcpy(&v, words, sizeof(T));                                                \
-    return v;                                                                              \
+    if constexpr (sizeof(T) == 8) {                                                        \
+      const uint64_t word = TC_BIT_CAST(uint64_t, v);                                      \
+      const uint32_t low = intrinsic(all_lanes, uint32_t(word), operand, width);           \
+      const uint32_t high = intrinsic(all_lanes, uint32_t(word >> 32), operand, width);    \
+      return TC_BIT_CAST(T, uint64_t(high) << 32 | low);                                   \
+    } else {                                                                               \
+      using word = typename unsigned_of<sizeof(T)>::type;                                  \
+      return TC_BIT_CAST(T, word(intrinsic(all_lanes, uint32_t(TC_BIT_CAST(word, v)),      \
+                                           operand, width)));                              \
+    }                                                                                      \
   }
 TC_SHUFFLE(shuffle, __shfl_sync)
 TC_SHUFFLE(shuffle_xor, __shfl_xor_sync)

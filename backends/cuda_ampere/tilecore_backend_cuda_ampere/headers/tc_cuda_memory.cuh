@@ -12,22 +12,48 @@ template <> struct word_of<8> { using type = uint2; };
 template <> struct word_of<16> { using type = uint4; };
 template <int bytes> using word_t = typename word_of<bytes>::type;
 
-template <int N, class T>
-TC_DEVICE void copy_regs(T* regs, const word_t<N * int(sizeof(T))>& word) {
-  ::memcpy(regs, &word, sizeof(word));
+// Between a word and registers, in pieces of 4 bytes at most: `regs` must be aligned to the piece. (A
+// memcpy would be merged with the access itself and then split into bytes.)
+template <class T>
+TC_DEVICE void to_regs(T* regs, unsigned char word) {
+  *reinterpret_cast<unsigned char*>(regs) = word;
 }
-template <int N, class T>
-TC_DEVICE word_t<N * int(sizeof(T))> word_of_regs(const T* regs) {
-  word_t<N * int(sizeof(T))> word;
-  ::memcpy(&word, regs, sizeof(word));
-  return word;
+template <class T>
+TC_DEVICE void to_regs(T* regs, unsigned short word) {
+  *reinterpret_cast<unsigned short*>(regs) = word;
+}
+template <class T>
+TC_DEVICE void to_regs(T* regs, unsigned int word) {
+  *reinterpret_cast<unsigned int*>(regs) = word;
+}
+template <class T>
+TC_DEVICE void to_regs(T* regs, uint2 word) {
+  unsigned int* pieces = reinterpret_cast<unsigned int*>(regs);
+  pieces[0] = word.x;
+  pieces[1] = word.y;
+}
+template <class T>
+TC_DEVICE void to_regs(T* regs, uint4 word) {
+  unsigned int* pieces = reinterpret_cast<unsigned int*>(regs);
+  pieces[0] = word.x;
+  pieces[1] = word.y;
+  pieces[2] = word.z;
+  pieces[3] = word.w;
+}
+template <int bytes, class T>
+TC_DEVICE word_t<bytes> of_regs(const T* regs) {
+  const unsigned int* pieces = reinterpret_cast<const unsigned int*>(regs);
+  if constexpr (bytes == 16) return make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
+  else if constexpr (bytes == 8) return make_uint2(pieces[0], pieces[1]);
+  else return *reinterpret_cast<const word_t<bytes>*>(regs);
 }
 
 #define TC_LOADS(name, read)                                                        \
   template <int N, class T>                                                         \
   TC_DEVICE void name(T* regs, const T* p) {                                        \
     using word = word_t<N * int(sizeof(T))>;                                        \
-    copy_regs<N>(regs, read(reinterpret_cast<const word*>(p)));                     \
+    const word moved = read(reinterpret_cast<const word*>(p));                      \
+    to_regs(regs, moved);                     \
   }                                                                                 \
   template <class T>                                                                \
   TC_DEVICE T name(const T* p) {                                                    \
@@ -39,7 +65,7 @@ TC_DEVICE word_t<N * int(sizeof(T))> word_of_regs(const T* regs) {
   template <int N, class T>                                                         \
   TC_DEVICE void name(T* p, const T* regs) {                                        \
     using word = word_t<N * int(sizeof(T))>;                                        \
-    write(reinterpret_cast<word*>(p), word_of_regs<N>(regs));                       \
+    write(reinterpret_cast<word*>(p), of_regs<sizeof(word)>(regs));                       \
   }                                                                                 \
   template <class T>                                                                \
   TC_DEVICE void name(T* p, value_of<T> v) {                                        \
