@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
 from tilecore.ir.buffers import Buffer
@@ -24,14 +25,18 @@ from .expressions import index
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .host import HostCpu
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
+from .shared_tiles import SharedTile, TileStore, find_shared_tiles
 from .state import Arena, BlockState
 from .statements import emit_block, place_buffer
 from .storage import Storage
 from .vector_math import VectorMath
 
 ENTRY = "tilecore_run"
-"""``void tilecore_run(ptr scratch, i64 scratch_bytes_per_thread, i64 max_threads, arguments...)``;
-integers and sizes are i64, floats double, buffers pointers."""
+"""``void tilecore_run(ptr scratch, i64 scratch_bytes_per_thread, i64 max_threads, ptr workspace,
+arguments...)``; the workspace may be null; integers and sizes are i64, floats double, buffers pointers."""
+
+WORKSPACE = "tilecore_workspace"
+"""``i64 tilecore_workspace(arguments...)``: bytes of workspace that the call would like."""
 
 # Slots (of 8 bytes) of the record that workers share; the two counters have a cache line each.
 _NEXT_BLOCK, _NEXT_THREAD, _TOTAL, _CHUNK, _SCRATCH, _SCRATCH_BYTES, _GRID, _ARGUMENTS = 0, 8, 16, 17, 18, 19, 20, 23
@@ -49,12 +54,23 @@ def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Sou
         arguments = kernel_arguments(program, kernel)
         worker = _Worker(module, kernel, arguments, cpu, gemm)
         worker.emit()
-        workers.append((kernel, arguments, worker.name))
+        workers.append(_Launch(kernel, arguments, worker.name, tuple(worker.shared)))
         has_assert = any(isinstance(stmt, Assert) for stmt in walk_stmts(kernel.body))
         extra = (("has_assert", has_assert), ("scratch_bytes", worker.arena.bytes))
         sources.append(KernelSource(worker.name, arguments, kernel.grid, kernel.threads, 0, (1, 1, 1), extra))
     _emit_entry(module, program, workers)
+    _emit_workspace(module, program, workers)
     return Source(str(module), "llvm", tuple(sources))
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """One kernel as the entry sees it."""
+
+    kernel: Kernel
+    arguments: tuple[Argument, ...]
+    worker: str
+    shared: tuple[SharedTile, ...]
 
 
 def _parameter_type(argument: Argument) -> str:
@@ -63,22 +79,52 @@ def _parameter_type(argument: Argument) -> str:
     return "double" if argument.dtype.is_float else "i64"
 
 
-def _emit_entry(module: ModuleWriter, program: Program, workers: list) -> None:
+def _emit_workspace(module: ModuleWriter, program: Program, launches: list[_Launch]) -> None:
+    """The function that says how much workspace the shared tiles of a call take."""
+    everything = program_arguments(program)
+    w = module.function(
+        WORKSPACE, "i64", [(_parameter_type(argument), f"arg.{argument.name}") for argument in everything]
+    )
+    by_name = dict(zip((a.name for a in everything), w.parameters, strict=True))
+    state = _host_state(w, by_name)
+    most: Value = w.i64(0)
+    for launch in launches:
+        total: Value = w.i64(0)
+        for tile in launch.shared:
+            total = w.add(total, _store_bytes(state, tile)[1])
+        most = w.intrinsic("smax", [most, total])
+    w.ret(most)
+
+
+def _store_bytes(state: BlockState, tile: SharedTile) -> tuple[Value, Value]:
+    """Bytes of the flags, and of flags and tiles, of one shared copy."""
+    w = state.w
+    tiles: Value = w.i64(1)
+    for count in tile.counts:
+        tiles = w.mul(tiles, index(state, count))
+    lines = w.binary("sdiv", w.add(w.mul(tiles, w.i64(8)), w.i64(63)), w.i64(64))
+    flag_bytes = w.mul(lines, w.i64(64))
+    return flag_bytes, w.add(flag_bytes, w.mul(tiles, w.i64(tile.tile_bytes)))
+
+
+def _emit_entry(module: ModuleWriter, program: Program, launches: list[_Launch]) -> None:
     everything = program_arguments(program)
     parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
+    parameters.append(("ptr", "workspace"))
     parameters += [(_parameter_type(argument), f"arg.{argument.name}") for argument in everything]
     w = module.function(ENTRY, "void", parameters)
-    by_name = dict(zip((a.name for a in everything), w.parameters[3:], strict=True))
-    for kernel, arguments, worker in workers:
-        _emit_launch(w, kernel, arguments, worker, by_name)
+    by_name = dict(zip((a.name for a in everything), w.parameters[4:], strict=True))
+    for launch in launches:
+        _emit_launch(w, launch, by_name)
     w.ret()
 
 
 def _emit_launch(
-    w: FunctionWriter, kernel: Kernel, arguments: tuple[Argument, ...], worker: str, by_name: Mapping[str, Value]
+    w: FunctionWriter, launch: _Launch, by_name: Mapping[str, Value]
 ) -> None:
     """Fill the record of one kernel and run its workers."""
-    record = w.alloca("i64", _ARGUMENTS + len(arguments))
+    kernel, arguments, worker = launch.kernel, launch.arguments, launch.worker
+    record = w.alloca("i64", _ARGUMENTS + len(arguments) + 2 * len(launch.shared))
     state = _host_state(w, by_name)
     total: Value = w.i64(1)
     for axis in range(3):
@@ -88,6 +134,7 @@ def _emit_launch(
         w.store(extent, w.offset(record, "i64", _GRID + axis))
     for slot, argument in enumerate(arguments):
         w.store(by_name[argument.name], w.offset(record, "i64", _ARGUMENTS + slot))
+    _place_tiles(state, launch, record)
     most = w.cast("sext", w.call("omp_get_max_threads", "i32", []), "i64")
     threads = w.intrinsic("smin", [w.intrinsic("smin", [most, w.parameters[2]]), total])
     shares = w.mul(w.intrinsic("smax", [threads, w.i64(1)]), w.i64(CHUNKS_PER_THREAD))
@@ -112,6 +159,25 @@ def _emit_launch(
     with w.when(w.icmp("eq", threads, w.i64(1))):
         w.call(worker, "void", [record])
     w.begin_block(f"{label}.end")
+
+
+def _place_tiles(state: BlockState, launch: _Launch, record: Value) -> None:
+    """Cut the workspace into the stores of the shared tiles; none is ready yet."""
+    w = state.w
+    workspace = w.parameters[3]
+    has_workspace = w.icmp("ne", workspace, Value("ptr", "null"))
+    offset: Value = w.i64(0)
+    for number, tile in enumerate(launch.shared):
+        slot = _ARGUMENTS + len(launch.arguments) + 2 * number
+        flag_bytes, all_bytes = _store_bytes(state, tile)
+        flags = w.select(has_workspace, w.offset_bytes(workspace, offset), Value("ptr", "null"))
+        tiles = w.offset_bytes(workspace, w.add(offset, flag_bytes))
+        w.store(flags, w.offset(record, "i64", slot))
+        w.store(tiles, w.offset(record, "i64", slot + 1))
+        with w.when(has_workspace):
+            w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+            w.line(f"call void @llvm.memset.p0.i64({flags}, i8 0, {flag_bytes}, i1 false)")
+        offset = w.add(offset, all_bytes)
 
 
 def _host_state(w: FunctionWriter, by_name: Mapping[str, Value]) -> BlockState:
@@ -139,6 +205,8 @@ class _Worker:
         self.state.gemm = gemm
         self.state.layouts = dict(self.plan.layouts)
         self.state.packings = dict(self.plan.packings)
+        self.state.zeroed = self.plan.zeroed
+        self.shared = find_shared_tiles(kernel, self.plan)
 
     def emit(self) -> None:
         w = self.w
@@ -147,6 +215,7 @@ class _Worker:
         )
         self._bind_arguments()
         self._own_scratch()
+        self._find_tiles()
         if uses_tiles:
             emit_tile_config(w)
         self._blocks()
@@ -202,6 +271,21 @@ class _Worker:
                 storage = s.storage_of(stmt.buffer)
                 assert storage.layout is not None
                 zero_bytes(s, storage.pointer, storage.layout.span * stmt.buffer.dtype.bytes)
+
+    def _find_tiles(self) -> None:
+        """Stores of the shared tiles, and the slots that say where their buffers live now."""
+        w, s = self.w, self.state
+        for number, tile in enumerate(self.shared):
+            slot = _ARGUMENTS + len(self.arguments) + 2 * number
+            buffer = tile.copy.dst.buffer
+            if buffer.name not in s.storage:
+                place_buffer(s, buffer)
+            pointer = w.alloca("ptr", 1, 8)
+            w.store(s.storage[buffer.name].pointer, pointer)
+            s.shared_tiles[buffer.name] = TileStore(
+                tile, self._slot(slot, "ptr"), self._slot(slot + 1, "ptr"), pointer
+            )
+            s.pointer_slots[buffer.name] = pointer
 
     def _blocks(self) -> None:
         w, s = self.w, self.state

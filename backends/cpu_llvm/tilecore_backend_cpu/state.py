@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Expr
@@ -15,6 +16,9 @@ from .host import HostCpu
 from .scheduling import Packing
 from .storage import Storage
 from .vector_math import VectorMath
+
+if TYPE_CHECKING:
+    from .shared_tiles import TileStore
 
 
 @dataclass(slots=True)
@@ -69,6 +73,10 @@ class BlockState:
         arena_pointer: the thread's scratch memory.
         stops: labels of the innermost loop, to continue and to leave it.
         layouts: of on-chip buffers.
+        packings: how B operands are packed, by buffer name.
+        zeroed: buffers whose padding must be zero.
+        pointer_slots: stack slots that hold where a buffer lives now.
+        shared_tiles: copies whose result blocks share, by destination buffer.
     """
 
     w: FunctionWriter
@@ -90,6 +98,9 @@ class BlockState:
     gemm: GemmEmitter | None = None
     layouts: dict[str, Layout] = field(default_factory=dict)
     packings: dict[str, Packing] = field(default_factory=dict)
+    zeroed: frozenset[str] = frozenset()
+    pointer_slots: dict[str, Value] = field(default_factory=dict)
+    shared_tiles: dict[str, TileStore] = field(default_factory=dict)
 
     def scratch(self, size: int) -> Value:
         """Address of `size` bytes of the thread's scratch memory, aligned to 64 bytes."""
@@ -101,5 +112,7 @@ class BlockState:
         self.ranges[name] = (low, high)
 
     def storage_of(self, buffer: Buffer) -> Storage:
-        """Where `buffer` lives."""
-        return self.storage[buffer.name]
+        """Where `buffer` lives; buffers with a pointer slot live where that points now."""
+        storage = self.storage[buffer.name]
+        slot = self.pointer_slots.get(buffer.name)
+        return storage if slot is None else replace(storage, pointer=self.w.load(slot, "ptr"))

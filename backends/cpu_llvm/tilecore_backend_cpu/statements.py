@@ -42,6 +42,7 @@ from .expressions import evaluate, index
 from .memory import store_element
 from .packing import emit_copy
 from .reductions import emit_reduce, emit_scan
+from .shared_tiles import emit_shared_copy
 from .state import BlockState
 from .storage import Storage
 
@@ -78,7 +79,11 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
         case Parallel():
             emit_parallel(s, stmt)
         case Copy(src=src, dst=dst):
-            emit_copy(s, src, dst)
+            store = s.shared_tiles.get(dst.buffer.name)
+            if store is not None:
+                emit_shared_copy(s, store)
+            else:
+                emit_copy(s, src, dst)
         case Fill(dst=dst, value=value):
             emit_fill_nest(s, dst, value)
         case Gemm():

@@ -1,0 +1,250 @@
+"""Tiles of read-only operands that several blocks want: packed once per launch, then shared.
+
+Where many blocks copy the same tile of an input into the same kind of buffer before multiplying
+with it, the first one writes the packed tile into a workspace that all threads see, and later ones
+use it there. A block that finds a tile being packed by another thread packs its own copy, so that
+nobody ever waits. The program's meaning does not change: the input is not written in the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Binary, Const, Expr, Load, Var, binary, const, walk
+from tilecore.ir.program import Kernel
+from tilecore.ir.stmts import Alias, Atomic, Copy, Fill, For, Gemm, Let, Reduce, Scan, Stmt, Store
+from tilecore.ir.visit import walk_stmts
+
+from .builder import Value
+from .contractions import zero_bytes
+from .expressions import index
+from .packing import emit_copy
+from .scheduling import BufferPlan
+from .state import BlockState
+
+_EMPTY, _BUSY, _READY = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """One copy statement whose result blocks share.
+
+    `counts` are tiles along each axis of the source, `extents` the tile's extent there (1 for
+    points), `tile_bytes` the size of one packed tile.
+    """
+
+    copy: Copy
+    counts: tuple[Expr, ...]
+    extents: tuple[int, ...]
+    tile_bytes: int
+
+    @property
+    def static_tiles(self) -> int | None:
+        """Number of tiles, None when it depends on dynamic sizes."""
+        total = 1
+        for count in self.counts:
+            if not isinstance(count, Const):
+                return None
+            total *= int(count.value)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class TileStore:
+    """Where the tiles of one `SharedTile` are while a kernel runs: flags, data, and this block's
+    current pointer (a stack slot)."""
+
+    tile: SharedTile
+    flags: Value
+    tiles: Value
+    slot: Value
+
+
+def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
+    """The copies of a kernel that are worth sharing and may be."""
+    stmts = list(walk_stmts(kernel.body))
+    definitions: dict[str, Expr] = {s.var.name: s.value for s in stmts if isinstance(s, Let)}
+    loops = {s.var.name: s for s in stmts if isinstance(s, For)}
+    found = []
+    for stmt in stmts:
+        if isinstance(stmt, Copy) and _may_share(stmt, stmts):
+            starts = stmt.src.starts
+            if all(_is_plain(start, definitions) for start in starts) and _is_reused(
+                starts, kernel, definitions, loops
+            ):
+                tile = _describe(stmt, plan, definitions, loops)
+                if tile is not None:
+                    found.append(tile)
+    return found
+
+
+def _may_share(copy: Copy, stmts: list[Stmt]) -> bool:
+    """A whole operand of a multiplication, written only here, from an input only read here."""
+    src, dst = copy.src, copy.dst
+    if src.buffer.scope is not Scope.GLOBAL or src.dtype != dst.dtype or dst.buffer.scope is Scope.LOCAL:
+        return False
+    if dst.buffer.rank != 2 or not _covers(dst) or src.static_shape != dst.buffer.static_shape:
+        return False
+    is_operand = False
+    for stmt in stmts:
+        if isinstance(stmt, Gemm) and dst.buffer in (stmt.a.buffer, stmt.b.buffer):
+            is_operand = True
+        if isinstance(stmt, Alias) and stmt.source in (src.buffer, dst.buffer):
+            return False
+        written = _written(stmt)
+        if written == src.buffer or (written == dst.buffer and stmt is not copy):
+            return False
+    return is_operand
+
+
+def _covers(region: Region) -> bool:
+    shape = region.buffer.static_shape
+    starts_at_zero = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
+    return starts_at_zero and region.static_shape == shape
+
+
+def _written(stmt: Stmt) -> Buffer | None:
+    match stmt:
+        case Store(buffer=buffer):
+            return buffer
+        case Copy(dst=dst) | Fill(dst=dst) | Reduce(dst=dst) | Scan(dst=dst) | Atomic(dst=dst):
+            return dst.buffer
+        case Gemm(c=c):
+            return c.buffer
+        case _:
+            return None
+
+
+def _is_plain(expr: Expr, definitions: Mapping[str, Expr]) -> bool:
+    """Made of grid indices, loop counters and sizes only."""
+    for node in walk(expr):
+        if isinstance(node, Load):
+            return False
+        if isinstance(node, Var) and node.name in definitions and not _is_plain(definitions[node.name], definitions):
+            return False
+    return True
+
+
+def _depends(expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapping[str, For]) -> bool:
+    for node in walk(expr):
+        if not isinstance(node, Var):
+            continue
+        if node.name == name:
+            return True
+        inner = definitions.get(node.name)
+        if inner is not None and _depends(inner, name, definitions, loops):
+            return True
+    return False
+
+
+def _is_reused(
+    starts: tuple[Expr, ...], kernel: Kernel, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+) -> bool:
+    """Whether blocks that differ in some grid index copy the same tile."""
+    for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True):
+        is_many = not isinstance(extent, Const) or extent.value > 1
+        if is_many and not any(_depends(start, var.name, definitions, loops) for start in starts):
+            return True
+    return False
+
+
+def _describe(
+    copy: Copy, plan: BufferPlan, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+) -> SharedTile | None:
+    extents, counts = [], []
+    for start, extent, size in zip(copy.src.starts, copy.src.extents, copy.src.buffer.shape, strict=True):
+        width = 1 if extent is None else int(extent.value)  # type: ignore[attr-defined]
+        if width == 0 or not _is_multiple(start, width, definitions, loops):
+            return None
+        dtype = size.dtype  # type: ignore[attr-defined]
+        rounded = binary("add", size, const(width - 1, dtype))
+        extents.append(width)
+        counts.append(binary("floordiv", rounded, const(width, dtype)))
+    layout = plan.layouts[copy.dst.buffer.name]
+    tile_bytes = -(-layout.span * copy.dst.dtype.bytes // 64) * 64 + 64
+    return SharedTile(copy, tuple(counts), tuple(extents), tile_bytes)
+
+
+def _is_multiple(
+    expr: Expr, width: int, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+) -> bool:
+    """Whether an expression is always a multiple of `width`."""
+    if width == 1:
+        return True
+    match expr:
+        case Const(value=value):
+            return int(value) % width == 0
+        case Var(name=name, multiple_of=multiple):
+            if name in definitions:
+                return _is_multiple(definitions[name], width, definitions, loops)
+            if name in loops:
+                loop = loops[name]
+                return all(_is_multiple(e, width, definitions, loops) for e in (loop.start, loop.step))
+            return multiple % width == 0
+        case Binary(op="add" | "sub", a=a, b=b):
+            return all(_is_multiple(e, width, definitions, loops) for e in (a, b))
+        case Binary(op="mul", a=a, b=b):
+            return any(_is_multiple(e, width, definitions, loops) for e in (a, b))
+        case _:
+            return False
+
+
+def emit_shared_copy(s: BlockState, store: TileStore) -> None:
+    """The copy statement: use the shared tile, or make it, or make a private one."""
+    w = s.w
+    copy, name = store.tile.copy, store.tile.copy.dst.buffer.name
+    own = s.storage[name].pointer
+    label = w.fresh("tile")
+    number, is_inside = _tile_number(s, store.tile)
+    is_shared = w.binary("and", is_inside, w.icmp("ne", store.flags, Value("ptr", "null")))
+    target = w.alloca("ptr", 1, 8)
+    owner = w.alloca("i1", 1, 8)
+    w.store(own, target)
+    w.store(w.const(False, "i1"), owner, 1)
+    flag = w.offset(store.flags, "i64", number)
+    data = w.offset_bytes(store.tiles, w.mul(number, w.i64(store.tile.tile_bytes)))
+    w.terminate(f"br {is_shared}, label %{label}.look, label %{label}.pack")
+    w.begin_block(f"{label}.look")
+    seen = w.emit("i64", f"load atomic i64, {flag} acquire, align 8")
+    w.store(data, store.slot)
+    w.terminate(f"br {w.icmp('eq', seen, w.i64(_READY))}, label %{label}.end, label %{label}.claim")
+    w.begin_block(f"{label}.claim")
+    pair = w.emit("{ i64, i1 }", f"cmpxchg {flag}, i64 {_EMPTY}, i64 {_BUSY} acquire monotonic, align 8")
+    is_owner = w.emit("i1", f"extractvalue {pair}, 1")
+    w.store(w.select(is_owner, data, own), target)
+    w.store(is_owner, owner, 1)
+    w.begin_block(f"{label}.pack")
+    place = w.load(target, "ptr")
+    _pack(s, copy, place)
+    w.store(place, store.slot)
+    w.terminate(f"br {w.load(owner, 'i1', 1)}, label %{label}.publish, label %{label}.end")
+    w.begin_block(f"{label}.publish")
+    w.line(f"store atomic i64 {_READY}, {flag} release, align 8")
+    w.begin_block(f"{label}.end")
+
+
+def _pack(s: BlockState, copy: Copy, place: Value) -> None:
+    """The copy into `place`, which for the time being is where the buffer lives."""
+    name = copy.dst.buffer.name
+    before, slots = s.storage[name], s.pointer_slots
+    s.pointer_slots = {key: slot for key, slot in slots.items() if key != name}
+    s.storage[name] = replace(before, pointer=place)
+    if name in s.zeroed:
+        assert before.layout is not None
+        zero_bytes(s, place, before.layout.span * copy.dst.dtype.bytes)
+    emit_copy(s, copy.src, copy.dst)
+    s.storage[name], s.pointer_slots = before, slots
+
+
+def _tile_number(s: BlockState, tile: SharedTile) -> tuple[Value, Value]:
+    """Which tile the copy's source is, and whether it is one (starts may lie past the end)."""
+    w = s.w
+    number, is_inside = w.i64(0), w.const(True, "i1")
+    for start, extent, count in zip(tile.copy.src.starts, tile.extents, tile.counts, strict=True):
+        digit = w.binary("udiv", index(s, start), w.i64(extent))
+        limit = index(s, count)
+        is_inside = w.binary("and", is_inside, w.icmp("ult", digit, limit))
+        number = w.add(w.mul(number, limit), digit)
+    return number, is_inside
