@@ -6,7 +6,7 @@
 // tensor cores round (PINGPONG), so that one softmax runs under the other's products. Persistent grid;
 // causal tiles are taken longest first from an atomic counter.
 // Configuration (preprocessor): ELEMENT, HEAD_DIM, TILE_N, WARPGROUPS, CAUSAL, Q_STAGES, KV_STAGES,
-// PINGPONG, LAZY_RESCALE, WGMMA_QK, WGMMA_PV.
+// INTRA_OVERLAP, PINGPONG, LAZY_RESCALE, DYNAMIC, WGMMA_QK, WGMMA_PV.
 #include "hopper.cuh"
 #include "wgmma.cuh"
 
@@ -34,11 +34,20 @@
 #ifndef PINGPONG
 #define PINGPONG 1
 #endif
+#ifndef INTRA_OVERLAP
+#define INTRA_OVERLAP 1
+#endif
+#ifndef DEFER_PV
+#define DEFER_PV 0
+#endif
 #ifndef LAZY_RESCALE
 #define LAZY_RESCALE 0
 #endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
 #ifndef DYNAMIC
-#define DYNAMIC CAUSAL
+#define DYNAMIC (CAUSAL && CLUSTER == 1)
 #endif
 
 using namespace tc;
@@ -66,6 +75,13 @@ constexpr u32 kTileSlot = kTileEmpty + 16;
 constexpr u32 kSharedBytes = kTileSlot + 8;
 static_assert(kSharedBytes <= 232448, "shared memory of one block");
 static_assert(TILE_N % 16 == 0, "P is consumed in k-steps of 16");
+static_assert(CLUSTER == 1 || (!DYNAMIC && kPanels % CLUSTER == 0),
+              "a cluster walks one static list of tiles and splits K and V by panels");
+// A block may hand out only what it got at launch: floor(65536 / threads / 8) * 8 registers a thread, so
+// 168 * 384 = 504 * 128 or 128 * 512 = 512 * 128. Asking for more never returns.
+constexpr int kProducerRegisters = CLUSTER > 1 ? 56 : WARPGROUPS == 3 ? 32 : 40;
+constexpr int kConsumerRegisters =
+    ((WARPGROUPS == 3 ? 512 : 504) - kProducerRegisters) / WARPGROUPS / 8 * 8;
 constexpr u32 kNoTile = 0xffffffffu;
 constexpr float kLn2 = 0.6931471805599453f;
 // LAZY_RESCALE: a row maximum may lag behind by this factor of two; P stays below 2^8.
@@ -93,8 +109,8 @@ struct Tile {
   int m_block, head, batch, blocks;
 };
 
-// Tile order: sections of `section` (batch, head) pairs; within one, longest query block first.
-TC_DEVICE Tile tile_at(int index, const Problem& p, int m_blocks) {
+// Tile order over `m_blocks` groups of CLUSTER query blocks: sections of `section` (batch, head) pairs; within one, longest query block first.
+TC_DEVICE Tile tile_at(int index, const Problem& p, int m_blocks, u32 rank) {
   int pairs = p.batch * p.heads;
   int section = index / (p.section * m_blocks);
   int within = index - section * p.section * m_blocks;
@@ -102,59 +118,76 @@ TC_DEVICE Tile tile_at(int index, const Problem& p, int m_blocks) {
   int row = within / width;
   int pair = section * p.section + within - row * width;
   Tile tile;
-  tile.m_block = m_blocks - 1 - row;
+  tile.m_block = (m_blocks - 1 - row) * CLUSTER + static_cast<int>(rank);
   tile.batch = pair / p.heads;
   tile.head = pair - tile.batch * p.heads;
   tile.blocks = (p.seq_k + TILE_N - 1) / TILE_N;
   if (CAUSAL) {
-    int columns = (tile.m_block + 1) * kTileM + p.seq_k - p.seq_q;
+    // A cluster shares K and V, so all its blocks walk as far as its last.
+    int columns = (m_blocks - row) * CLUSTER * kTileM + p.seq_k - p.seq_q;
     tile.blocks = max(1, min(tile.blocks, (columns + TILE_N - 1) / TILE_N));
   }
   return tile;
 }
 
 // ---------------------------------------------------------------- producer
+// Each block of a cluster loads its share of the panels and multicasts it to all.
 TC_DEVICE void load_kv(u32 base, u32 tiles, u32 full_ring, u32 empty_ring, const TensorMap& map,
-                       Ring<KV_STAGES>& ring, int block, int head, int batch) {
+                       Ring<KV_STAGES> ring, int block, int head, int batch, u32 rank) {
   u32 full = base + full_ring + 8 * ring.stage;
   mbarrier_wait(base + empty_ring + 8 * ring.stage, ring.phase ^ 1);
   mbarrier_arrive_expect_bytes(full, kKVBytes);
-  tma_load(base + tiles + ring.stage * kKVBytes, map, full, kEvictLast, 0, block * TILE_N, 0, head,
-           batch);
-  ring.advance();
+  u32 tile = base + tiles + ring.stage * kKVBytes;
+  if (CLUSTER == 1) {
+    tma_load(tile, map, full, kEvictLast, 0, block * TILE_N, 0, head, batch);
+  } else {
+    constexpr int kShare = kPanels / CLUSTER;
+    tma_load_multicast(tile + rank * kShare * kKVPanel, map, full, kEvictLast, (1 << CLUSTER) - 1, 0,
+                       block * TILE_N, rank * kShare, head, batch);
+  }
 }
 
 TC_DEVICE void produce(u32 base, const TensorMap& q_map, const TensorMap& k_map,
-                       const TensorMap& v_map, const Problem& p, int m_blocks, int* counter) {
+                       const TensorMap& v_map, const Problem& p, int m_blocks, int* counter, u32 rank) {
   int tiles = p.batch * p.heads * m_blocks;
   int group = p.heads / p.heads_kv;
   Ring<Q_STAGES> q_ring;
-  Ring<KV_STAGES> k_ring, v_ring;
+  Ring<KV_STAGES> ring;  // of V; K runs one block ahead
   Ring<2> tile_ring;
-  u32 index = blockIdx.x < tiles ? blockIdx.x : kNoTile;
+  u32 index = blockIdx.x / CLUSTER < tiles ? blockIdx.x / CLUSTER : kNoTile;
+  u32 round = 0;
   while (true) {
     mbarrier_wait(base + kTileEmpty + 8 * tile_ring.stage, tile_ring.phase ^ 1);
     shared_store(base + kTileSlot + 4 * tile_ring.stage, index);
     mbarrier_arrive(base + kTileFull + 8 * tile_ring.stage);
     tile_ring.advance();
     if (index == kNoTile) break;
-    u32 next = DYNAMIC ? atomicAdd(counter, 1) + gridDim.x : index + gridDim.x;
-    Tile tile = tile_at(index, p, m_blocks);
+    // Static lists go back and forth, so that no worker gets the longer tile of every round.
+    ++round;
+    u32 workers = gridDim.x / CLUSTER, worker = blockIdx.x / CLUSTER;
+    u32 next = DYNAMIC ? atomicAdd(counter, 1) + workers
+                       : round * workers + (round & 1 ? workers - 1 - worker : worker);
+    Tile tile = tile_at(index, p, m_blocks, rank);
     int head_kv = tile.head / group;
-    load_kv(base, kKOffset, kKFull, kKEmpty, k_map, k_ring, tile.blocks - 1, head_kv, tile.batch);
+    load_kv(base, kKOffset, kKFull, kKEmpty, k_map, ring, tile.blocks - 1, head_kv, tile.batch, rank);
     u32 q_full = base + kQFull + 8 * q_ring.stage;
     mbarrier_wait(base + kQEmpty + 8 * q_ring.stage, q_ring.phase ^ 1);
     mbarrier_arrive_expect_bytes(q_full, WARPGROUPS * kQBytes);
+#pragma unroll 1
     for (int i = 0; i < WARPGROUPS; ++i)
       tma_load(base + kQOffset + (q_ring.stage * WARPGROUPS + i) * kQBytes, q_map, q_full,
                kEvictFirst, 0, tile.m_block * kTileM + 64 * i, 0, tile.head, tile.batch);
     q_ring.advance();
 #pragma unroll 1
     for (int block = tile.blocks - 1; block > 0; --block) {
-      load_kv(base, kKOffset, kKFull, kKEmpty, k_map, k_ring, block - 1, head_kv, tile.batch);
-      load_kv(base, kVOffset, kVFull, kVEmpty, v_map, v_ring, block, head_kv, tile.batch);
+      Ring<KV_STAGES> ahead = ring;
+      ahead.advance();
+      load_kv(base, kKOffset, kKFull, kKEmpty, k_map, ahead, block - 1, head_kv, tile.batch, rank);
+      load_kv(base, kVOffset, kVFull, kVEmpty, v_map, ring, block, head_kv, tile.batch, rank);
+      ring = ahead;
     }
-    load_kv(base, kVOffset, kVFull, kVEmpty, v_map, v_ring, 0, head_kv, tile.batch);
+    load_kv(base, kVOffset, kVFull, kVEmpty, v_map, ring, 0, head_kv, tile.batch, rank);
+    ring.advance();
     index = next < tiles ? next : kNoTile;
   }
   if (DYNAMIC) {  // the last block to finish makes the counter ready for the next launch
@@ -267,9 +300,19 @@ TC_DEVICE void scale_rows(float (&o)[HEAD_DIM / 2], const float (&factor)[2]) {
 TC_DEVICE void release(u32 barrier, u32 lane) {
   if (lane == 0) mbarrier_arrive(barrier);
 }
+// K and V tiles are shared by the cluster: every block's producer hears of it.
+TC_DEVICE void release_kv(u32 barrier, u32 lane) {
+  if (CLUSTER == 1) {
+    release(barrier, lane);
+  } else if (lane < CLUSTER) {
+    mbarrier_arrive_remote(barrier, lane);
+  }
+}
 
 struct Consumer {
   u32 base, lane, consumer, next_consumer;
+  bool issuer;    // the one lane of the warpgroup that stores the output
+  u32 pending_q;  // barrier to arrive on once the previous output has left shared memory, or 0
   u64 k_tile, v_tile;
   Ring<KV_STAGES> k_ring, v_ring;
   float scale_log2;
@@ -294,7 +337,7 @@ TC_DEVICE void mainloop_step(Consumer& c, u64 q_tile, float (&s)[TILE_N / 2], u3
   if (PINGPONG) named_barrier_arrive(1 + c.next_consumer, 256);
   wgmma_wait<1>();
   pin_fragment(s);
-  release(c.base + kKEmpty + 8 * c.k_ring.stage, c.lane);
+  release_kv(c.base + kKEmpty + 8 * c.k_ring.stage, c.lane);
   c.k_ring.advance();
   if (Masked) mask(s, limit);
   float rescale[2];
@@ -308,10 +351,151 @@ TC_DEVICE void mainloop_step(Consumer& c, u64 q_tile, float (&s)[TILE_N / 2], u3
   wgmma_wait<0>();
   pin_fragment(o);
   pin_fragment(p);
-  release(c.base + kVEmpty + 8 * c.v_ring.stage, c.lane);
+  release_kv(c.base + kVEmpty + 8 * c.v_ring.stage, c.lane);
   c.v_ring.advance();
   round_weights(s, p);
   if (changed) scale_rows(o, rescale);
+}
+
+// Lets the producer refill the Q slot that staged the previous tile's output. Called one softmax into a
+// tile, when the store has long read its source.
+TC_DEVICE void release_previous_q(Consumer& c) {
+  if (Q_STAGES > 1 && c.issuer && c.pending_q) {
+    tma_store_wait_read<0>();
+    mbarrier_arrive(c.pending_q);
+  }
+}
+
+// Passes over one block that none of this warpgroup's rows can see.
+TC_DEVICE void skip_block(Consumer& c) {
+  mbarrier_wait(c.base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
+  release_kv(c.base + kKEmpty + 8 * c.k_ring.stage, c.lane);
+  c.k_ring.advance();
+  mbarrier_wait(c.base + kVFull + 8 * c.v_ring.stage, c.v_ring.phase);
+  release_kv(c.base + kVEmpty + 8 * c.v_ring.stage, c.lane);
+  c.v_ring.advance();
+}
+
+// Passes over the blocks after `last_block`; the result is the block to start with.
+TC_DEVICE int skip_blocks(Consumer& c, int (&limit)[2], int block, int last_block) {
+#pragma unroll 1
+  for (; block > last_block; --block) {
+    skip_block(c);
+    limit[0] += TILE_N;
+    limit[1] += TILE_N;
+  }
+  if (block < 0) release_previous_q(c);
+  return block;
+}
+
+// One tile, softmax of a block under the products of the one before. Returns with the last products in
+// flight and their V unreleased.
+TC_DEVICE void overlapped_tile(Consumer& c, u64 q_tile, float (&s)[TILE_N / 2], u32 (&p)[TILE_N / 4],
+                               float (&o)[HEAD_DIM / 2], Softmax& state, int (&limit)[2], int block,
+                               int unmasked, int last_block) {
+  block = skip_blocks(c, limit, block, last_block);
+  if (block < 0) return;
+  mbarrier_wait(c.base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
+  pin_fragment(s);
+  wgmma_fence();
+  scores(s, q_tile, descriptor_advance(c.k_tile, c.k_ring.stage * kKVBytes));
+  wgmma_commit();
+  wgmma_wait<0>();
+  pin_fragment(s);
+  release_kv(c.base + kKEmpty + 8 * c.k_ring.stage, c.lane);
+  c.k_ring.advance();
+  mask(s, limit);
+  block_max(s, state.row_max);
+  exponentiate(s, state, c.scale_log2, true);
+  round_weights(s, p);
+  release_previous_q(c);
+  if (block > 0) mbarrier_wait(c.base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
+  int accumulate = 0;
+  if (CAUSAL) {
+#pragma unroll 1
+    for (; block > 0 && block - 1 >= unmasked; --block) {
+      limit[0] += TILE_N;
+      limit[1] += TILE_N;
+      mainloop_step<true>(c, q_tile, s, p, o, state, accumulate, limit, block == 1);
+      accumulate = 1;
+    }
+  }
+#pragma unroll 1
+  for (; block > 0; --block) {
+    mainloop_step<false>(c, q_tile, s, p, o, state, accumulate, limit, block == 1);
+    accumulate = 1;
+  }
+  mbarrier_wait(c.base + kVFull + 8 * c.v_ring.stage, c.v_ring.phase);
+  pin_fragment(o);
+  pin_fragment(p);
+  wgmma_fence();
+  weighted_values(o, p, descriptor_advance(c.v_tile, c.v_ring.stage * kKVBytes), accumulate);
+  wgmma_commit();
+}
+
+// One block of the serial form: scores, softmax, products, one after the other. Enters and leaves with
+// the products of the block before in flight.
+template <bool Masked>
+TC_DEVICE void serial_step(Consumer& c, u64 q_tile, float (&s)[TILE_N / 2], u32 (&p)[TILE_N / 4],
+                           float (&o)[HEAD_DIM / 2], Softmax& state, const int (&limit)[2],
+                           bool first) {
+  mbarrier_wait(c.base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
+  if (!DEFER_PV && !first) {
+    wgmma_wait<0>();
+    pin_fragment(o);
+    pin_fragment(p);
+    release_kv(c.base + kVEmpty + 8 * c.v_ring.stage, c.lane);
+    c.v_ring.advance();
+  }
+  pin_fragment(s);
+  wgmma_fence();
+  scores(s, q_tile, descriptor_advance(c.k_tile, c.k_ring.stage * kKVBytes));
+  wgmma_commit();
+  wgmma_wait<0>();
+  pin_fragment(s);
+  pin_fragment(o);
+  release_kv(c.base + kKEmpty + 8 * c.k_ring.stage, c.lane);
+  c.k_ring.advance();
+  if (DEFER_PV && !first) {
+    pin_fragment(p);
+    release_kv(c.base + kVEmpty + 8 * c.v_ring.stage, c.lane);
+    c.v_ring.advance();
+  }
+  if (Masked) mask(s, limit);
+  float rescale[2];
+  bool changed = softmax_step(s, state, rescale, c.scale_log2, Masked);
+  round_weights(s, p);
+  if (changed) scale_rows(o, rescale);
+  mbarrier_wait(c.base + kVFull + 8 * c.v_ring.stage, c.v_ring.phase);
+  pin_fragment(o);
+  pin_fragment(p);
+  wgmma_fence();
+  weighted_values(o, p, descriptor_advance(c.v_tile, c.v_ring.stage * kKVBytes), 1);
+  wgmma_commit();
+}
+
+// One tile without overlap inside the warpgroup: the other warpgroups fill the tensor cores. Needs fewer
+// registers, so three warpgroups fit. Returns like overlapped_tile.
+TC_DEVICE void serial_tile(Consumer& c, u64 q_tile, float (&s)[TILE_N / 2], u32 (&p)[TILE_N / 4],
+                           float (&o)[HEAD_DIM / 2], Softmax& state, int (&limit)[2], int block,
+                           int unmasked, int last_block) {
+#pragma unroll
+  for (int i = 0; i < HEAD_DIM / 2; ++i) o[i] = 0.0f;
+  block = skip_blocks(c, limit, block, last_block);
+  if (block < 0) return;
+  serial_step<true>(c, q_tile, s, p, o, state, limit, true);
+  release_previous_q(c);
+  --block;
+  if (CAUSAL) {
+#pragma unroll 1
+    for (; block >= 0 && block >= unmasked; --block) {
+      limit[0] += TILE_N;
+      limit[1] += TILE_N;
+      serial_step<true>(c, q_tile, s, p, o, state, limit, false);
+    }
+  }
+#pragma unroll 1
+  for (; block >= 0; --block) serial_step<false>(c, q_tile, s, p, o, state, limit, false);
 }
 
 TC_DEVICE void stage_output(const float (&o)[HEAD_DIM / 2], u32 tile, u32 warp, u32 lane) {
@@ -330,7 +514,7 @@ TC_DEVICE void stage_output(const float (&o)[HEAD_DIM / 2], u32 tile, u32 warp, 
 }
 
 TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* lse,
-                       const Problem& p, int m_blocks) {
+                       const Problem& p, int m_blocks, u32 rank) {
   Consumer c;
   c.base = base;
   c.lane = lane_index();
@@ -340,10 +524,10 @@ TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* ls
   c.v_tile = matrix_descriptor(base + kVOffset, kKVPanel, 1024);
   c.scale_log2 = p.scale_log2;
   u32 warp = warp_index() % 4;
-  bool issuer = warp == 0 && elect_one();
+  c.issuer = warp == 0 && elect_one();
+  c.pending_q = 0;
   Ring<Q_STAGES> q_ring;
   Ring<2> tile_ring;
-  u32 pending_q = 0;  // barrier to arrive on once the previous output has left shared memory
   float s[TILE_N / 2], o[HEAD_DIM / 2];
   u32 weights[TILE_N / 4];
   if (PINGPONG && consumer == WARPGROUPS - 1) named_barrier_arrive(1, 256);
@@ -354,7 +538,7 @@ TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* ls
     tile_ring.advance();
     index = __shfl_sync(0xffffffffu, index, 0);
     if (index == kNoTile) break;
-    Tile tile = tile_at(index, p, m_blocks);
+    Tile tile = tile_at(index, p, m_blocks, rank);
     int row0 = tile.m_block * kTileM + 64 * consumer;
     int row = row0 + 16 * warp + (c.lane >> 2);
     u32 q_slot = base + kQOffset + (q_ring.stage * WARPGROUPS + consumer) * kQBytes;
@@ -370,50 +554,24 @@ TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* ls
     }
     int unmasked = CAUSAL ? max(0, row0 + 1 + p.seq_k - p.seq_q) / TILE_N : block;
 
-    mbarrier_wait(base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
     mbarrier_wait(base + kQFull + 8 * q_ring.stage, q_ring.phase);
-    pin_fragment(s);
-    wgmma_fence();
-    scores(s, q_tile, descriptor_advance(c.k_tile, c.k_ring.stage * kKVBytes));
-    wgmma_commit();
-    wgmma_wait<0>();
-    pin_fragment(s);
-    release(base + kKEmpty + 8 * c.k_ring.stage, c.lane);
-    c.k_ring.advance();
-    mask(s, limit);
     Softmax state = {{-kInfinity, -kInfinity}, {0.0f, 0.0f}};
-    float rescale[2];
-    block_max(s, state.row_max);
-    exponentiate(s, state, c.scale_log2, true);
-    round_weights(s, weights);
-    if (Q_STAGES > 1 && issuer && pending_q) {
-      tma_store_wait_read<0>();
-      mbarrier_arrive(pending_q);
-    }
-
-    if (block > 0) mbarrier_wait(base + kKFull + 8 * c.k_ring.stage, c.k_ring.phase);
-    int accumulate = 0;
-    if (CAUSAL) {
-#pragma unroll 1
-      for (; block > 0 && block - 1 >= unmasked; --block) {
-        limit[0] += TILE_N;
-        limit[1] += TILE_N;
-        mainloop_step<true>(c, q_tile, s, weights, o, state, accumulate, limit, block == 1);
-        accumulate = 1;
-      }
-    }
-#pragma unroll 1
-    for (; block > 0; --block) {
-      mainloop_step<false>(c, q_tile, s, weights, o, state, accumulate, limit, block == 1);
-      accumulate = 1;
-    }
-    mbarrier_wait(base + kVFull + 8 * c.v_ring.stage, c.v_ring.phase);
-    pin_fragment(o);
-    pin_fragment(weights);
-    wgmma_fence();
-    weighted_values(o, weights, descriptor_advance(c.v_tile, c.v_ring.stage * kKVBytes), accumulate);
-    wgmma_commit();
-    float row_lse[2];
+    // The last block that this warpgroup's rows see: none past the end of the queries. Under PINGPONG all
+    // warpgroups take every block, because each hands on the turn.
+    int last_block = PINGPONG || row0 < p.seq_q ? block : -1;
+    if (CAUSAL && !PINGPONG)
+      last_block = min(last_block, (row0 + 63 + p.seq_k - p.seq_q) / TILE_N);
+    if (INTRA_OVERLAP)
+      overlapped_tile(c, q_tile, s, weights, o, state, limit, block, unmasked, last_block);
+    else
+      serial_tile(c, q_tile, s, weights, o, state, limit, block, unmasked, last_block);
+    bool active = last_block >= 0;
+    // Decode the tile once more instead of keeping four registers alive through the main loop.
+    asm volatile("" : "+r"(index));
+    tile = tile_at(index, p, m_blocks, rank);
+    row0 = tile.m_block * kTileM + 64 * consumer;
+    row = row0 + 16 * warp + (c.lane >> 2);
+    float rescale[2], row_lse[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float sum = quad_sum(state.row_sum[i]);
@@ -428,13 +586,15 @@ TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* ls
     wgmma_wait<0>();
     pin_fragment(o);
     pin_fragment(weights);
-    release(base + kVEmpty + 8 * c.v_ring.stage, c.lane);
-    c.v_ring.advance();
+    if (active) {
+      release_kv(base + kVEmpty + 8 * c.v_ring.stage, c.lane);
+      c.v_ring.advance();
+    }
     scale_rows(o, rescale);
     stage_output(o, q_slot, warp, c.lane);
     fence_async_proxy();
     named_barrier_sync(5 + consumer, 128);
-    if (issuer) {
+    if (c.issuer) {
       tma_store(o_map, q_slot, 0, row0, 0, tile.head, tile.batch);
       tma_store_commit();
       if (Q_STAGES == 1) {
@@ -442,16 +602,16 @@ TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& o_map, float* ls
         mbarrier_arrive(base + kQEmpty);
       }
     }
-    pending_q = base + kQEmpty + 8 * q_ring.stage;
+    c.pending_q = base + kQEmpty + 8 * q_ring.stage;
     q_ring.advance();
   }
-  if (issuer) tma_store_wait<0>();
+  if (c.issuer) tma_store_wait<0>();
 }
 
 // Cycles and nanoseconds that block 0's producer ran, summed over launches: the clock the kernel saw.
 __device__ u64 clock_record[2];
 
-extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (WARPGROUPS + 1), 1)
     attention(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
               const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
               float* lse, int* counter, const __grid_constant__ Problem problem) {
@@ -459,7 +619,8 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
   u32 base = shared_address(shared);
   u32 warp = warp_index();
   u32 warpgroup = warpgroup_index();
-  int m_blocks = (problem.seq_q + kTileM - 1) / kTileM;
+  u32 rank = CLUSTER == 1 ? 0 : cluster_rank();
+  int m_blocks = (problem.seq_q + CLUSTER * kTileM - 1) / (CLUSTER * kTileM);
   if (warp == 0 && elect_one()) {
     tensor_map_prefetch(q_map);
     tensor_map_prefetch(k_map);
@@ -471,9 +632,9 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
     }
     for (int i = 0; i < KV_STAGES; ++i) {
       mbarrier_init(base + kKFull + 8 * i, 1);
-      mbarrier_init(base + kKEmpty + 8 * i, 4 * WARPGROUPS);
+      mbarrier_init(base + kKEmpty + 8 * i, 4 * WARPGROUPS * CLUSTER);
       mbarrier_init(base + kVFull + 8 * i, 1);
-      mbarrier_init(base + kVEmpty + 8 * i, 4 * WARPGROUPS);
+      mbarrier_init(base + kVEmpty + 8 * i, 4 * WARPGROUPS * CLUSTER);
     }
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(base + kTileFull + 8 * i, 1);
@@ -481,19 +642,28 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
     }
     mbarrier_init_fence();
   }
-  __syncthreads();
+  if (CLUSTER == 1) {
+    __syncthreads();
+  } else {
+    cluster_arrive();
+    cluster_wait();
+  }
   if (warpgroup == 0) {
-    register_decrease<WARPGROUPS == 3 ? 32 : 40>();
+    register_decrease<kProducerRegisters>();
     if (warp == 0 && elect_one()) {
       u64 begin_cycles = clock_cycles(), begin_nanoseconds = global_nanoseconds();
-      produce(base, q_map, k_map, v_map, problem, m_blocks, counter);
+      produce(base, q_map, k_map, v_map, problem, m_blocks, counter, rank);
       if (blockIdx.x == 0) {
         clock_record[0] += clock_cycles() - begin_cycles;
         clock_record[1] += global_nanoseconds() - begin_nanoseconds;
       }
     }
   } else {
-    register_increase<WARPGROUPS == 3 ? 160 : 232>();
-    consume(base, warpgroup - 1, o_map, lse, problem, m_blocks);
+    register_increase<kConsumerRegisters>();
+    consume(base, warpgroup - 1, o_map, lse, problem, m_blocks, rank);
+  }
+  if (CLUSTER > 1) {  // no block leaves while another may still arrive on its barriers
+    cluster_arrive();
+    cluster_wait();
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,29 +102,56 @@ class Kernel:
         return launch
 
 
-def time_interleaved(
-    candidates: dict[str, Callable[[], None]], rounds: int = 5, repeats: int = 20
-) -> dict[str, float]:
-    """Median milliseconds of each candidate; rounds alternate so that all see the same clocks. L2 is flushed."""
+def _timed_calls(function: Callable[[], None], flush: torch.Tensor, count: int) -> list[float]:
+    events = []
+    for _ in range(count):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        function()
+        end.record()
+        events.append((begin, end))
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) for begin, end in events]
+
+
+def time_sustained(
+    candidates: dict[str, Callable[[], None]], rounds: int = 2, warm_ms: float = 120, timed_ms: float = 160
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Median milliseconds, and mean clock in MHz where the kernel records it, at each candidate's own steady power.
+
+    Matrix kernels run against the power limit, whose control loop needs some 0.1 s to settle: a candidate timed
+    right after a lighter one looks faster than it is. So each runs alone for `warm_ms` before it is timed, in an
+    order that is shuffled every round. L2 is flushed before every call.
+    """
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in candidates}
-    for function in candidates.values():
-        for _ in range(3):
-            function()
-        if hasattr(function, "clock_mhz"):
-            function.clock_mhz()
-    torch.cuda.synchronize()
+    clocks: dict[str, list[float]] = {name: [] for name in candidates}
+    names = list(candidates)
+    generator = random.Random(0)
     for _ in range(rounds):
-        for name, function in candidates.items():
-            events = []
-            for _ in range(repeats + 2):
-                flush.zero_()
-                begin = torch.cuda.Event(enable_timing=True)
-                end = torch.cuda.Event(enable_timing=True)
-                begin.record()
-                function()
-                end.record()
-                events.append((begin, end))
-            torch.cuda.synchronize()
-            samples[name] += [begin.elapsed_time(end) for begin, end in events[2:]]
+        generator.shuffle(names)
+        for name in names:
+            function = candidates[name]
+            one = sorted(_timed_calls(function, flush, 5))[2] + 0.08
+            _timed_calls(function, flush, max(3, int(warm_ms / one)))
+            if hasattr(function, "clock_mhz"):
+                function.clock_mhz()
+            samples[name] += _timed_calls(function, flush, max(3, int(timed_ms / one)))
+            if hasattr(function, "clock_mhz"):
+                clocks[name].append(function.clock_mhz())
+    medians = {name: sorted(values)[len(values) // 2] for name, values in samples.items()}
+    return medians, {name: sum(v) / len(v) for name, v in clocks.items() if v}
+
+
+def time_mixed(candidates: dict[str, Callable[[], None]], repeats: int = 16) -> dict[str, float]:
+    """Median milliseconds with all candidates shuffled call by call: equal clocks for all, so cycles compare."""
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    names = list(candidates)
+    generator = random.Random(1)
+    for _ in range(repeats):
+        generator.shuffle(names)
+        for name in names:
+            samples[name] += _timed_calls(candidates[name], flush, 1)
     return {name: sorted(values)[len(values) // 2] for name, values in samples.items()}

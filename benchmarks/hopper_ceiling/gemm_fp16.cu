@@ -29,6 +29,9 @@
 #ifndef B_MN_MAJOR
 #define B_MN_MAJOR 0
 #endif
+#ifndef DEFER_STORE
+#define DEFER_STORE 1
+#endif
 #ifndef A_POLICY
 #define A_POLICY kEvictNormal
 #endif
@@ -131,39 +134,130 @@ TC_DEVICE void release_stage(u32 base, int stage, u32 lane) {
 #endif
 }
 
-// Converts and stores the 64 x TILE_N accumulator of one warpgroup, STORE_PANELS panels a round.
-TC_DEVICE void store_tile(const float (&acc)[TILE_N / 2], u32 staging, const TensorMap& c_map, int m,
-                          int n, u32 barrier_id) {
-  u32 lane = lane_index();
-  u32 warp = warp_index() % 4;
-  bool issuer = warp == 0 && elect_one();
-  u32 row = 16 * warp + (lane & 15);
-  u32 row_base = staging + row * 128;
-  u32 chunk_of_lane = lane >> 4;
+constexpr int kRounds = kPanels / STORE_PANELS;
+
+// The rounded tile of one warpgroup on its way to global memory, STORE_PANELS panels a round.
+struct PendingStore {
+  u32 packed[TILE_N / 4];
+  u32 row_base, chunk_of_lane, staging, barrier_id;
+  bool issuer;
+  int m, n;
+};
+
+TC_DEVICE void round_tile(const float (&acc)[TILE_N / 2], PendingStore& store) {
 #pragma unroll
-  for (int first = 0; first < kPanels; first += STORE_PANELS) {
-    if (issuer) tma_store_wait_read<0>();
-    named_barrier_sync(barrier_id, 128);
+  for (int i = 0; i < TILE_N / 4; ++i)
+    store.packed[i] = pack_16bit<ELEMENT>(acc[2 * i], acc[2 * i + 1]);
+}
+
+template <int Round>
+TC_DEVICE void store_round(const PendingStore& store, const TensorMap& c_map) {
+  if (store.issuer) tma_store_wait_read<0>();
+  named_barrier_sync(store.barrier_id, 128);
 #pragma unroll
-    for (int panel = 0; panel < STORE_PANELS; ++panel) {
+  for (int panel = 0; panel < STORE_PANELS; ++panel) {
 #pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        const float* d = &acc[(first + panel) * 32 + pair * 8];
-        u32 chunk = (2 * pair + chunk_of_lane) ^ (row & 7);
-        store_matrix_x4(row_base + panel * 8192 + chunk * 16, pack_16bit<ELEMENT>(d[0], d[1]),
-                        pack_16bit<ELEMENT>(d[2], d[3]), pack_16bit<ELEMENT>(d[4], d[5]),
-                        pack_16bit<ELEMENT>(d[6], d[7]));
-      }
-    }
-    fence_async_proxy();
-    named_barrier_sync(barrier_id, 128);
-    if (issuer) {
-#pragma unroll
-      for (int panel = 0; panel < STORE_PANELS; ++panel)
-        tma_store(c_map, staging + panel * 8192, n + (first + panel) * kPanelColumns, m);
-      tma_store_commit();
+    for (int pair = 0; pair < 4; ++pair) {
+      const u32* p = &store.packed[(Round * STORE_PANELS + panel) * 16 + pair * 4];
+      u32 chunk = (2 * pair + store.chunk_of_lane) ^ ((store.row_base >> 7) & 7);
+      store_matrix_x4(store.row_base + panel * 8192 + chunk * 16, p[0], p[1], p[2], p[3]);
     }
   }
+  fence_async_proxy();
+  named_barrier_sync(store.barrier_id, 128);
+  if (store.issuer) {
+#pragma unroll
+    for (int panel = 0; panel < STORE_PANELS; ++panel)
+      tma_store(c_map, store.staging + panel * 8192,
+                store.n + (Round * STORE_PANELS + panel) * kPanelColumns, store.m);
+    tma_store_commit();
+  }
+}
+
+template <int Round>
+TC_DEVICE void store_rounds(const PendingStore& store, const TensorMap& c_map) {
+  store_round<Round>(store, c_map);
+  if constexpr (Round + 1 < kRounds) store_rounds<Round + 1>(store, c_map);
+}
+
+struct Consumer {
+  u32 base, lane;
+  u64 a_base, b_base;
+  PipelineState state;
+  int previous;  // stage whose products are in flight
+};
+
+TC_DEVICE void issue_stage(Consumer& c, float (&acc)[TILE_N / 2], int accumulate) {
+  mbarrier_wait(c.base + kFullOffset + 8 * c.state.stage, c.state.phase);
+  pin_fragment(acc);
+  wgmma_fence();
+  multiply_stage(acc, descriptor_advance(c.a_base, c.state.stage * kABytes),
+                 descriptor_advance(c.b_base, c.state.stage * kBBytes), accumulate);
+  wgmma_commit();
+}
+
+// Issue one stage; when it is the only one in flight, release the one before.
+TC_DEVICE void mainloop_step(Consumer& c, float (&acc)[TILE_N / 2]) {
+  issue_stage(c, acc, 1);
+  wgmma_wait<1>();
+  pin_fragment(acc);
+  release_stage(c.base, c.previous, c.lane);
+  c.previous = c.state.stage;
+  c.state.advance();
+}
+
+// Round r of the previous tile's store runs under the products of this tile's step r; by then the copy
+// engine has read what round r - 1 staged.
+template <int Round>
+TC_DEVICE void store_under_steps(Consumer& c, float (&acc)[TILE_N / 2], const PendingStore& store,
+                                 const TensorMap& c_map, int& step, int k_steps) {
+  store_round<Round>(store, c_map);
+  if constexpr (Round + 1 < kRounds) {
+    if (step < k_steps) {
+      mainloop_step(c, acc);
+      ++step;
+    }
+    store_under_steps<Round + 1>(c, acc, store, c_map, step, k_steps);
+  }
+}
+
+TC_DEVICE void consume(u32 base, u32 consumer, const TensorMap& c_map, int rows, int columns,
+                       int first_tile, int tile_stride, int k_steps, u32 rank) {
+  u32 warp = warp_index() % 4;
+  Consumer c;
+  c.base = base;
+  c.lane = lane_index();
+  c.a_base = matrix_descriptor(base + kAOffset + consumer * 64 * 128, 16, 1024);
+  c.b_base = matrix_descriptor(base + kBOffset, B_MN_MAJOR ? 64 * 128 : 16, 1024);
+  c.previous = 0;
+  PendingStore store;
+  store.staging = base + kStoreOffset + consumer * kStoreBytes;
+  store.row_base = store.staging + (16 * warp + (c.lane & 15)) * 128;
+  store.chunk_of_lane = c.lane >> 4;
+  store.barrier_id = 1 + consumer;
+  store.issuer = warp == 0 && elect_one();
+  bool pending = false;
+  float acc[TILE_N / 2];
+  for (int tile = first_tile; tile < rows * columns; tile += tile_stride) {
+    issue_stage(c, acc, 0);
+    c.previous = c.state.stage;
+    c.state.advance();
+    int step = 1;
+    if (DEFER_STORE && pending) store_under_steps<0>(c, acc, store, c_map, step, k_steps);
+#pragma unroll 1
+    for (; step < k_steps; ++step) mainloop_step(c, acc);
+    wgmma_wait<0>();
+    pin_fragment(acc);
+    release_stage(c.base, c.previous, c.lane);
+    TileCoordinate at = tile_coordinate(tile, rows, columns, rank);
+    store.m = at.m + consumer * 64;
+    store.n = at.n;
+    round_tile(acc, store);
+    pending = true;
+    if (!DEFER_STORE) store_rounds<0>(store, c_map);
+  }
+  if (DEFER_STORE && pending) store_rounds<0>(store, c_map);
+  if (store.issuer) tma_store_wait<0>();
 }
 
 // Cycles and nanoseconds that block 0 ran, summed over launches: the clock the kernel saw.
@@ -200,11 +294,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   int first_tile = blockIdx.x / CLUSTER;
   int tile_stride = gridDim.x / CLUSTER;
   int k_steps = (k + kTileK - 1) / kTileK;
-  PipelineState state;
 
   if (warpgroup == 0) {
     register_decrease<WARPGROUPS == 3 ? 32 : 40>();
     if (warp == 0 && elect_one()) {
+      PipelineState state;
       for (int tile = first_tile; tile < tiles; tile += tile_stride) {
         TileCoordinate at = tile_coordinate(tile, rows, columns, rank);
         for (int step = 0; step < k_steps; ++step) {
@@ -216,34 +310,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     }
   } else {
     register_increase<WARPGROUPS == 3 ? 160 : 232>();
-    u32 consumer = warpgroup - 1;
-    u32 lane = lane_index();
-    u32 staging = base + kStoreOffset + consumer * kStoreBytes;
-    u64 a_base = matrix_descriptor(base + kAOffset + consumer * 64 * 128, 16, 1024);
-    u64 b_base = matrix_descriptor(base + kBOffset, B_MN_MAJOR ? 64 * 128 : 16, 1024);
-    float acc[TILE_N / 2];
-    for (int tile = first_tile; tile < tiles; tile += tile_stride) {
-      TileCoordinate at = tile_coordinate(tile, rows, columns, rank);
-      int previous = 0;
-      for (int step = 0; step < k_steps; ++step) {
-        mbarrier_wait(base + kFullOffset + 8 * state.stage, state.phase);
-        pin_fragment(acc);
-        wgmma_fence();
-        multiply_stage(acc, descriptor_advance(a_base, state.stage * kABytes),
-                       descriptor_advance(b_base, state.stage * kBBytes), step > 0);
-        wgmma_commit();
-        wgmma_wait<1>();
-        pin_fragment(acc);
-        if (step > 0) release_stage(base, previous, lane);
-        previous = state.stage;
-        state.advance();
-      }
-      wgmma_wait<0>();
-      pin_fragment(acc);
-      release_stage(base, previous, lane);
-      store_tile(acc, staging, c_map, at.m + consumer * 64, at.n, 1 + consumer);
-    }
-    tma_store_wait<0>();
+    consume(base, warpgroup - 1, c_map, rows, columns, first_tile, tile_stride, k_steps, rank);
   }
   if (CLUSTER > 1) {
     cluster_arrive();

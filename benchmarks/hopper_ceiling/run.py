@@ -38,20 +38,28 @@ def build(chosen: list[Variant]) -> dict[str, bytes]:
     return cubins
 
 
-def report(group: str, shape: list[int], flops: float, times: dict[str, float], peers: list[str], candidates: dict) -> None:
-    """Print one line per candidate: milliseconds, TFLOP/s, ratio to each peer of the same run."""
+def measure(group: str, shape: list[int], flops: float, candidates: dict, peers: list[str]) -> None:
+    """Time all candidates; print milliseconds, TFLOP/s and ratios to each peer of the same run."""
+    import device
+
+    times, clocks = device.time_sustained(candidates)
+    mixed = device.time_mixed(candidates)
+    print(f"--- {group} {shape}: sustained ms, TFLOP/s, ratios; clock, tensor share; mixed ms, ratios")
     for name, ms in times.items():
         ratios = {peer: round(times[peer] / ms, 3) for peer in peers if peer in times}
+        mixed_ratios = {peer: round(mixed[peer] / mixed[name], 3) for peer in peers if peer in mixed}
         row = {"group": group, "shape": shape, "name": name, "ms": round(ms, 4),
-               "tflops": round(flops / ms * 1e-9, 1), "ratio": ratios}
+               "tflops": round(flops / ms * 1e-9, 1), "ratio": ratios,
+               "mixed_ms": round(mixed[name], 4), "mixed_ratio": mixed_ratios}
         clock = ""
-        if hasattr(candidates[name], "clock_mhz"):
-            row["mhz"] = round(candidates[name].clock_mhz())
+        if name in clocks:
+            row["mhz"] = round(clocks[name])
             # 4096 multiply-add FLOP per clock and multiprocessor, 16-bit operands
             row["tensor_share"] = round(row["tflops"] * 1e6 / (132 * 4096 * row["mhz"]), 3)
-            clock = f"{row['mhz']} MHz, tensor cores {100 * row['tensor_share']:.0f} %"
+            clock = f"{row['mhz']} MHz {100 * row['tensor_share']:.0f} %"
         ROWS.append(row)
-        print(f"{group} {shape} {name:58s} {ms:8.4f} ms {row['tflops']:7.1f} TF  {ratios} {clock}", flush=True)
+        print(f"{name:72s} {ms:8.4f} {row['tflops']:6.1f} {list(ratios.values())} {clock:14s} "
+              f"{row['mixed_ms']:8.4f} {list(mixed_ratios.values())}", flush=True)
 
 
 def relative_error(out, ref) -> float:
@@ -83,9 +91,8 @@ def gemm_launcher(variant: Variant, cubin: bytes, a, b, c) -> Callable[[], None]
     return kernel.bind(grid, [a_map, b_map, c_map, *(ctypes.c_int(x) for x in (m, n, k))])
 
 
-def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, repeats: int) -> None:
+def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, timed: bool) -> None:
     """Check all variants on one shape, then time them with cuBLAS."""
-    import device
     import torch
 
     m, n, k = shape
@@ -108,10 +115,9 @@ def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, repea
         print(f"check {variant.name} {shape}: error {error:.2e}, against cuBLAS {whole:.2e} {'ok' if good else 'WRONG'}", flush=True)
         if good:
             candidates[variant.name] = launch
-    if repeats:
-        times = device.time_interleaved(candidates, repeats=repeats)
+    if timed:
         label = f"gemm {str(dtype)[6:]} {'B[K,N]' if mn_major else 'B[N,K]'}"
-        report(label, list(shape), 2.0 * m * n * k, times, ["cublas"], candidates)
+        measure(label, list(shape), 2.0 * m * n * k, candidates, ["cublas"])
 
 
 def run_gemm() -> None:
@@ -119,13 +125,11 @@ def run_gemm() -> None:
     import torch
 
     cubins = build([*variants.GEMM, *variants.GEMM_MN, *variants.GEMM_BF16])
-    gemm_case(variants.GEMM[:1], cubins, (1000, 1016, 520), torch.float16, False, 0)
-    shapes = (((4096, 4096, 4096), 40), ((8192, 8192, 8192), 12), ((16384, 4096, 4096), 20))
-    for shape, repeats in shapes:
-        gemm_case(variants.GEMM, cubins, shape, torch.float16, False, repeats)
-    for shape, repeats in shapes:
-        gemm_case(variants.GEMM_MN, cubins, shape, torch.float16, True, repeats)
-        gemm_case(variants.GEMM_BF16, cubins, shape, torch.bfloat16, False, repeats)
+    gemm_case(variants.GEMM[:1], cubins, (1000, 1016, 520), torch.float16, False, False)
+    for shape in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 4096, 4096)):
+        gemm_case(variants.GEMM, cubins, shape, torch.float16, False, True)
+        gemm_case(variants.GEMM_MN, cubins, shape, torch.float16, True, True)
+        gemm_case(variants.GEMM_BF16, cubins, shape, torch.bfloat16, False, True)
 
 
 # ---------------------------------------------------------------- attention
@@ -153,19 +157,21 @@ def attention_launcher(variant: Variant, cubin: bytes, q, k, v, o, lse) -> Calla
     shared += 16 * q_stages + 32 * kv_stages + 40
     kernel = device.Kernel(cubin, "attention", 128 * (groups + 1), shared)
 
-    def encode(x, rows: int):
+    def encode(x, rows: int, panels: int = d // 64):
         b, h, s, _ = x.shape
         sizes = [64, s, d // 64, h, b]
         strides = [x.stride(2), 64, x.stride(1), x.stride(0)]
-        return device.tensor_map(x, sizes, strides, [64, rows, d // 64, 1, 1])
+        return device.tensor_map(x, sizes, strides, [64, rows, panels, 1, 1])
 
     section = 1
     if variant.define("SECTIONED", variant.define("CAUSAL", 0)):
         section = max(1, min(batch * heads, L2_SECTION_BYTES // (seq_k * d * 4)))
     problem = Problem(batch, heads, heads_kv, seq_q, seq_k, section, math.log2(math.e) / math.sqrt(d))
     counter = torch.zeros(2, dtype=torch.int32, device="cuda")
-    maps = [encode(q, 64), encode(k, tile_n), encode(v, tile_n), encode(o, 64)]
-    return kernel.bind(device.sm_count(), [*maps, lse, counter, problem])
+    cluster = variant.define("CLUSTER", 1)
+    share = d // 64 // cluster
+    maps = [encode(q, 64), encode(k, tile_n, share), encode(v, tile_n, share), encode(o, 64)]
+    return kernel.bind(device.sm_count() // cluster * cluster, [*maps, lse, counter, problem])
 
 
 def attention_reference(q, k, v, causal: bool):
@@ -180,9 +186,8 @@ def attention_reference(q, k, v, causal: bool):
     return torch.softmax(scores, -1) @ v.float(), torch.logsumexp(scores, -1)
 
 
-def attention_case(chosen: list[Variant], cubins, shape, causal: bool, repeats: int, dtype=None) -> None:
+def attention_case(chosen: list[Variant], cubins, shape, causal: bool, timed: bool, dtype=None) -> None:
     """Check all variants on one shape [B,H,S,D], then time them with torch's flash and cuDNN attention."""
-    import device
     import torch
     import torch.nn.functional as functional
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -200,7 +205,7 @@ def attention_case(chosen: list[Variant], cubins, shape, causal: bool, repeats: 
                 functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
         return call
 
-    if repeats:
+    if timed:
         for name, backend in (("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
             try:
                 peer(backend)()
@@ -223,20 +228,29 @@ def attention_case(chosen: list[Variant], cubins, shape, causal: bool, repeats: 
         print(f"check {variant.name} {shape}: error {error:.2e}, lse {lse_error:.1e}, against fa2 {against:.2e} {'ok' if good else 'WRONG'}", flush=True)
         if good:
             candidates[variant.name] = launch
-    if repeats:
-        times = device.time_interleaved(candidates, repeats=repeats)
+    if timed:
         flops = 4.0 * b * h * s * s * d * (0.5 if causal else 1.0)
-        report(f"attention d{d} {'causal' if causal else 'full'}", list(shape), flops, times, ["cudnn", "fa2"], candidates)
+        measure(f"attention d{d} {'causal' if causal else 'full'}", list(shape), flops, candidates, ["cudnn", "fa2"])
 
 
 def run_attention() -> None:
-    """The attention shapes of the goal, with an odd length first."""
+    """Head dimension 128, the shapes of the goal, with an odd length first."""
     cubins = build([*variants.FULL_128, *variants.CAUSAL_128])
-    attention_case(variants.FULL_128, cubins, (1, 3, 1000, 128), False, 0)
-    attention_case(variants.CAUSAL_128, cubins, (2, 3, 1000, 128), True, 0)
-    for shape, repeats in (((8, 32, 4096, 128), 6), ((1, 16, 16384, 128), 6)):
-        attention_case(variants.FULL_128, cubins, shape, False, repeats)
-        attention_case(variants.CAUSAL_128, cubins, shape, True, repeats)
+    attention_case(variants.FULL_128, cubins, (1, 3, 1000, 128), False, False)
+    attention_case(variants.CAUSAL_128, cubins, (2, 3, 1000, 128), True, False)
+    for shape in ((8, 32, 4096, 128), (1, 16, 16384, 128)):
+        attention_case(variants.FULL_128, cubins, shape, False, True)
+        attention_case(variants.CAUSAL_128, cubins, shape, True, True)
+
+
+def run_heads() -> None:
+    """Head dimensions 64 and 256."""
+    groups = ((variants.FULL_64, 64, False, 32), (variants.CAUSAL_64, 64, True, 32),
+              (variants.FULL_256, 256, False, 8), (variants.CAUSAL_256, 256, True, 8))
+    for chosen, d, causal, heads in groups:
+        cubins = build(chosen)
+        attention_case(chosen, cubins, (2, 3, 1000, d), causal, False)
+        attention_case(chosen, cubins, (1, heads, 16384, d), causal, True)
 
 
 def main() -> None:
@@ -251,7 +265,7 @@ def main() -> None:
     torch.manual_seed(0)
     for name in names:
         try:
-            {"gemm": run_gemm, "attention": run_attention}[name]()
+            {"gemm": run_gemm, "attention": run_attention, "heads": run_heads}[name]()
         except Exception:
             import traceback
 

@@ -32,31 +32,54 @@ def attention_variant(
     label = "".join(f"_{key.lower()}{value}" for key, value in options.items())
     name = f"attention_{dtype}_d{head_dim}_n{tile_n}_{'causal' if causal else 'full'}{label}"
     pairs = tuple((key, str(value)) for key, value in defines.items())
-    return Variant(name, "attention_fwd.cu", "attention", pairs, (scores, values))
+    return Variant(name, "attention_fwd.cu", "attention", pairs, (scores, values), allow_spills=True)
 
 
-GEMM = [
-    gemm_variant(),
-    gemm_variant(GRID=128),
-    gemm_variant(A_POLICY="kEvictLast", B_POLICY="kEvictFirst"),
-    gemm_variant(A_POLICY="kEvictFirst", B_POLICY="kEvictLast"),
-    gemm_variant(A_POLICY="kEvictLast", B_POLICY="kEvictLast"),
-    gemm_variant(CLUSTER=4, RASTER_ROWS=4, GRID=128),
-    gemm_variant(CLUSTER=4, RASTER_ROWS=4, GRID=128, A_POLICY="kEvictLast", B_POLICY="kEvictFirst"),
-]
-GEMM_MN = [gemm_variant(B_MN_MAJOR=1)]
-GEMM_BF16 = [gemm_variant("bfloat16")]
+GEMM = [gemm_variant(STORE_PANELS=1), gemm_variant()]
+GEMM_MN = [gemm_variant(STORE_PANELS=1, B_MN_MAJOR=1)]
+GEMM_BF16 = [gemm_variant("bfloat16", STORE_PANELS=1)]
 
+THREE = {"LAZY_RESCALE": 1, "WARPGROUPS": 3, "PINGPONG": 0}
 FULL_128 = [
-    attention_variant(128, 128, False, LAZY_RESCALE=1),
-    attention_variant(128, 128, False, LAZY_RESCALE=1, SECTIONED=1),
-    attention_variant(128, 128, False, LAZY_RESCALE=1, SECTIONED=1, DYNAMIC=1),
-    attention_variant(128, 128, False, LAZY_RESCALE=1, DYNAMIC=1),
-    attention_variant(128, 160, False, LAZY_RESCALE=1, SECTIONED=1, DYNAMIC=1),
-    attention_variant(128, 160, False, LAZY_RESCALE=0, SECTIONED=1, DYNAMIC=1),
+    attention_variant(128, 80, False, **THREE),
+    attention_variant(128, 80, False, **THREE, KV_STAGES=3),
+    attention_variant(128, 80, False, **THREE, CLUSTER=2),
+    attention_variant(128, 80, False, **THREE, CLUSTER=2, KV_STAGES=3),
+    attention_variant(128, 80, False, **{**THREE, "PINGPONG": 1}, CLUSTER=2, KV_STAGES=3),
+    attention_variant(128, 80, False, **{**THREE, "LAZY_RESCALE": 0}, CLUSTER=2, KV_STAGES=3),
+    attention_variant(128, 160, False, LAZY_RESCALE=1, CLUSTER=2),
 ]
 CAUSAL_128 = [
-    attention_variant(128, 128, True),
     attention_variant(128, 128, True, LAZY_RESCALE=1),
+    attention_variant(128, 80, True, **THREE),
+    attention_variant(128, 80, True, **THREE, KV_STAGES=3),
+    attention_variant(128, 80, True, **THREE, KV_STAGES=3, CLUSTER=2),
+    attention_variant(128, 64, True, **THREE, KV_STAGES=3),
 ]
-ALL = [*GEMM, *GEMM_MN, *GEMM_BF16, *FULL_128, *CAUSAL_128]
+FULL_64 = [
+    attention_variant(64, 128, False, **THREE),
+    attention_variant(64, 128, False, **THREE, KV_STAGES=4),
+    attention_variant(64, 112, False, **THREE, KV_STAGES=4),
+    attention_variant(64, 128, False, **{**THREE, "PINGPONG": 1}, KV_STAGES=4),
+    attention_variant(64, 192, False, LAZY_RESCALE=1, KV_STAGES=2),
+]
+CAUSAL_64 = [
+    attention_variant(64, 128, True, **THREE, KV_STAGES=4),
+    attention_variant(64, 112, True, **THREE, KV_STAGES=4),
+    attention_variant(64, 128, True, LAZY_RESCALE=1, KV_STAGES=4),
+]
+TWO = {"LAZY_RESCALE": 1, "Q_STAGES": 1}
+FULL_256 = [
+    attention_variant(256, 80, False, **TWO),
+    attention_variant(256, 80, False, **TWO, PINGPONG=0),
+    attention_variant(256, 80, False, **TWO, PINGPONG=0, CLUSTER=2),
+    attention_variant(256, 80, False, **TWO, CLUSTER=2),
+]
+CAUSAL_256 = [
+    attention_variant(256, 80, True, **TWO),
+    attention_variant(256, 80, True, **TWO, PINGPONG=0),
+    attention_variant(256, 64, True, **TWO, PINGPONG=0),
+]
+ALL = [
+    *GEMM, *GEMM_MN, *GEMM_BF16, *FULL_128, *CAUSAL_128, *FULL_64, *CAUSAL_64, *FULL_256, *CAUSAL_256,
+]
