@@ -23,6 +23,7 @@ from tilecore.target import Target
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "tilecore_probe_device": DeviceInfo,
+    "tilecore_explain_absence": str,
     "tilecore_probe_toolchain": ToolchainInfo,
     "tilecore_select_mma": MmaAtom,
     "tilecore_choose_layout": Layout,
@@ -38,6 +39,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 _OPTIONAL = frozenset({
     "tilecore_probe_device", "tilecore_select_mma", "tilecore_lower_async_copy",
     "tilecore_synchronize", "tilecore_probe_toolchain", "tilecore_emulator_support",
+    "tilecore_explain_absence",
 })  # fmt: skip
 _ENUMERATION_LIMIT = 1 << 18  # elements; above it injectivity is not enumerated
 

@@ -63,6 +63,15 @@ def tilecore_probe_device(target: Target) -> DeviceInfo | None:
 
 
 @hookspec(firstresult=True)
+def tilecore_explain_absence(target: Target) -> str | None:
+    """Why there is no device of `target`'s kind: one sentence for people, such as a missing driver.
+
+    Called only after `tilecore_probe_device` found none. Must not raise. None when there is nothing
+    to add. Stops at first non-None result.
+    """
+
+
+@hookspec(firstresult=True)
 def tilecore_probe_toolchain(target: Target) -> ToolchainInfo | None:
     """What compiles for `target` here; `missing` says what to install.
 

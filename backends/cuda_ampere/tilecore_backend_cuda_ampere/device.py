@@ -97,9 +97,12 @@ def max_smem_bytes(ordinal: int) -> int:
 
 
 def why_no_device() -> str:
-    """One sentence on why there is no device, or "" when there is one."""
+    """One sentence on why no device fits; for when none does."""
     try:
         count = get_driver().device_count()
     except LaunchError as error:
-        return str(error)
-    return "" if count else "the driver sees no device"
+        return f"{error.reason} ({error.got})" if error.got else error.reason
+    if count == 0:
+        return "the driver sees no device"
+    found = (device_capability(ordinal) for ordinal in range(count))
+    return "devices here have compute capability " + ", ".join(f"{a}.{b}" for a, b in found)

@@ -47,6 +47,14 @@ def tilecore_probe_device(target: Target) -> DeviceInfo | None:
 
 
 @hookimpl
+def tilecore_explain_absence(target: Target) -> str:
+    """No driver, no device, or only devices of other architectures."""
+    from .device import why_no_device
+
+    return why_no_device()
+
+
+@hookimpl
 def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
     """NVRTC, from its PyPI distribution or a CUDA installation."""
     from .toolchain import probe_toolchain

@@ -34,6 +34,19 @@ def probe_device(target: Target) -> DeviceInfo | None:
     return None
 
 
+def why_no_device() -> str:
+    """One sentence on why no device fits; for when none does."""
+    try:
+        from hip import hip
+
+        count = _checked(hip.hipGetDeviceCount())
+    except ImportError:
+        return "hip-python is not installed (it needs Linux)"
+    except RuntimeError:
+        return "the ROCm runtime (libamdhip64.so) cannot be loaded or does not answer"
+    return f"{count} ROCm devices, none of this architecture" if count else "ROCm sees no device"
+
+
 def _checked(answer: tuple[Any, ...]) -> Any:
     """The result of a HIP call.
 

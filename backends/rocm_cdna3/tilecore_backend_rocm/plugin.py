@@ -28,6 +28,14 @@ def tilecore_probe_device(target: Target) -> DeviceInfo | None:
 
 
 @hookimpl
+def tilecore_explain_absence(target: Target) -> str:
+    """No binding, no runtime, or only devices of other architectures."""
+    from .device import why_no_device
+
+    return why_no_device()
+
+
+@hookimpl
 def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
     """hiprtc, or a clang with the AMDGPU target."""
     from .toolchain import probe_toolchain
