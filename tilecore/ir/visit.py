@@ -11,6 +11,7 @@ from tilecore.ir.expr import Expr, Load, Var, substitute, transform, walk
 from tilecore.ir.stmts import Block, Stmt
 
 BODY_FIELDS = ("body", "then", "otherwise")
+BINDER_FIELDS = ("var", "vars", "previous")
 
 
 def child_blocks(stmt: Stmt) -> tuple[Block, ...]:
@@ -72,13 +73,16 @@ def buffers_in(block: Block) -> list[Buffer]:
 
 
 def map_exprs(stmt: Stmt, visit: Callable[[Expr], Expr | None]) -> Stmt:
-    """Rewrite the expressions of one statement (not of nested blocks), bottom-up."""
+    """Rewrite the expressions of one statement (not of nested blocks), bottom-up.
+
+    A variable that the statement binds may be renamed; any other answer for it leaves it alone.
+    """
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(stmt):
         if field.name in BODY_FIELDS:
             continue
         old = getattr(stmt, field.name)
-        new = _map_value(old, visit)
+        new = (_map_binder if field.name in BINDER_FIELDS else _map_value)(old, visit)
         if new is not old:
             changes[field.name] = new
     return dataclasses.replace(stmt, **changes) if changes else stmt
@@ -88,16 +92,27 @@ def _map_value(value: Any, visit: Callable[[Expr], Expr | None]) -> Any:
     if isinstance(value, Expr):
         return transform(value, visit)
     if isinstance(value, Region):
-        starts = tuple(transform(start, visit) for start in value.starts)
-        extents = tuple(None if e is None else transform(e, visit) for e in value.extents)
-        if starts == value.starts and extents == value.extents:
+        starts = _map_value(value.starts, visit)
+        extents = _map_value(value.extents, visit)
+        if starts is value.starts and extents is value.extents:
             return value
         return Region(value.buffer, starts, extents)
     if isinstance(value, tuple) and any(isinstance(item, Expr | Region) for item in value):
-        if isinstance(value[0], Var) and all(isinstance(item, Var) for item in value):
-            return value  # binders (Parallel.vars) are not uses
-        return tuple(_map_value(item, visit) for item in value)
+        return _same_or(value, tuple(_map_value(item, visit) for item in value))
     return value
+
+
+def _same_or(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`old` itself when nothing in it changed, so that callers see that at once."""
+    return old if all(a is b for a, b in zip(old, new, strict=True)) else new
+
+
+def _map_binder(value: Any, visit: Callable[[Expr], Expr | None]) -> Any:
+    """A bound variable, a tuple of them, or None."""
+    if isinstance(value, tuple):
+        return _same_or(value, tuple(_map_binder(item, visit) for item in value))
+    new = None if value is None else visit(value)
+    return new if isinstance(new, Var) else value
 
 
 def map_stmts(block: Block, visit: Callable[[Stmt], Stmt | Block | None]) -> Block:

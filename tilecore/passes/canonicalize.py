@@ -15,7 +15,8 @@ variables (`ir.simplify`); a branch whose condition is known is taken or dropped
 cannot run is dropped and one of a single round is replaced by its body; a `Let` of a variable or
 a constant is put in place of its variable, one that nobody uses is dropped.
 
-Kept as they are: floats, the order of effects, axes of `Parallel` nests, allocations.
+Kept as they are: floats, the order of effects, axes of `Parallel` nests, allocations, and the
+number of statements in a pipelined loop whose schedule the author gave statement by statement.
 """
 
 from __future__ import annotations
@@ -118,7 +119,29 @@ def _canonical_for(stmt: S.For, ranges: Ranges) -> S.Block:
         body = (S.Let(stmt.var, stmt.start, stmt.loc), *stmt.body)
         return _canonical_block(body, ranges)
     inside = ranges.with_loop(stmt.var, stmt.start, stmt.extent, stmt.step)
+    if _is_planned(stmt):
+        return (replace(stmt, body=_canonical_planned(stmt.body, inside)),)
     return (replace(stmt, body=_canonical_block(stmt.body, inside)),)
+
+
+def _is_planned(stmt: S.Stmt) -> bool:
+    """True for a loop whose author numbered the statements of its body."""
+    plan = stmt.pipeline if isinstance(stmt, S.For) else None
+    return plan is not None and bool(plan.order or plan.stage or plan.group)
+
+
+def _canonical_planned(body: S.Block, ranges: Ranges) -> S.Block:
+    """The same number of statements, each in normal form where that is one statement again."""
+    result: list[S.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, S.Let):
+            stmt = replace(stmt, value=simplify(stmt.value, ranges))
+            ranges = ranges.with_value(stmt.var, stmt.value)
+            result.append(stmt)
+        else:
+            new = _canonical_stmt(stmt, ranges)
+            result.append(new[0] if len(new) == 1 else stmt)
+    return tuple(result)
 
 
 def _leaves_loop(body: S.Block) -> bool:
@@ -138,18 +161,18 @@ def _leaves_loop(body: S.Block) -> bool:
     return False
 
 
-def _without_dead(block: S.Block, live: set[str]) -> S.Block:
+def _without_dead(block: S.Block, live: set[str], keeps_all: bool = False) -> S.Block:
     """Drop bindings that nothing reads; `live` collects the names that are read, last use first."""
     kept: list[S.Stmt] = []
     for stmt in reversed(block):
-        if isinstance(stmt, S.Let) and stmt.var.name not in live:
+        if isinstance(stmt, S.Let) and stmt.var.name not in live and not keeps_all:
             continue
         if isinstance(stmt, S.Atomic) and stmt.op not in ("load", "exchange"):
             previous = stmt.previous
             if previous is not None and previous.name not in live:
                 stmt = replace(stmt, previous=None)
         nested = {
-            name: _without_dead(getattr(stmt, name), live)
+            name: _without_dead(getattr(stmt, name), live, _is_planned(stmt))
             for name in ("body", "then", "otherwise")
             if hasattr(stmt, name)
         }

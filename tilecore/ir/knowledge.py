@@ -1,0 +1,271 @@
+"""What is known about integer expressions: intervals, divisors and exact sums.
+
+`Knowledge` is the half of `ranges.Ranges` that answers; nothing is guessed, an answer holds for
+every value of the variables.
+
+Arithmetic wraps, so ``(x * 8) // 8`` is not x for every x. Sums and products are taken apart only
+where their interval shows that they fit their dtype, or where they consist of nothing but
+dynamic sizes, grid and loop variables and constants (`Knowledge.sizes`): index arithmetic that
+overflows its dtype has no meaning that anyone could rely on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilecore.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    binary,
+    const,
+    dtype_of_expr,
+)
+from tilecore.ir.intervals import (
+    Interval,
+    arithmetic,
+    bitwise,
+    clip,
+    division,
+    dtype_interval,
+    power_of_two_in,
+    promised,
+    within,
+)
+from tilecore.ir.linear import Linear
+
+_INDEX_OPS = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Facts about variables, by name.
+
+    Attributes:
+        bounds: inclusive numeric bounds.
+        limits: inclusive lower and upper bound as sums of other variables.
+        multiples: numbers that divide the variable, besides its own ``multiple_of``.
+        values: definitions of `Let` variables that read no memory.
+        sizes: dynamic sizes, grid and loop variables: sums of these are taken not to wrap.
+        facts: sums that are known to be 0 or more.
+    """
+
+    bounds: Mapping[str, Interval] = field(default_factory=dict)
+    limits: Mapping[str, tuple[Linear | None, Linear | None]] = field(default_factory=dict)
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Expr] = field(default_factory=dict)
+    sizes: frozenset[str] = frozenset()
+    facts: tuple[Linear, ...] = ()
+
+    # --- intervals -----------------------------------------------------------------------------
+
+    def interval(self, expr: Expr) -> Interval:
+        """Inclusive bounds of an integer or bool expression (of its wrapped value)."""
+        dtype = dtype_of_expr(expr)
+        everything = dtype_interval(dtype)
+        if isinstance(expr, Const):
+            return int(expr.value), int(expr.value)
+        if isinstance(expr, Var):
+            return clip(self.bounds.get(expr.name, everything), promised(expr))
+        exact = self._exact(expr)
+        if exact is None:
+            return everything
+        if within(exact, everything):
+            return exact
+        return clip(exact, everything) if self.is_index(expr) else everything
+
+    def _exact(self, expr: Expr) -> Interval | None:
+        """Bounds before wrapping; None when nothing better than the dtype is known."""
+        match expr:
+            case Binary(op="add" | "sub" | "mul" | "min" | "max" as op, a=a, b=b) if is_int(a):
+                return arithmetic(op, self.interval(a), self.interval(b))
+            case Binary(op="floordiv" | "floormod" | "div" as op, a=a, b=b) if is_int(a):
+                return division(op, self.interval(a), self.interval(b))
+            case Binary(op="shl" | "shr" as op, a=a, b=Const(value=count)) if 0 <= count < 64:
+                low, high = self.interval(a)
+                factor = 1 << int(count)
+                if op == "shl":
+                    return low * factor, high * factor
+                return low // factor, high // factor
+            case Binary(op="bitand" | "bitor" | "bitxor" as op, a=a, b=b) if is_int(a):
+                return bitwise(op, self.interval(a), self.interval(b))
+            case Unary(op="neg", a=a) if is_int(a):
+                low, high = self.interval(a)
+                return -high, -low
+            case Cast(a=a) if not dtype_of_expr(a).is_float and is_int(expr):
+                return self.interval(a)
+            case Select(a=a, b=b) if not dtype_of_expr(a).is_float:
+                (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
+                return min(low_a, low_b), max(high_a, high_b)
+            case _:
+                return None
+
+    def is_index(self, expr: Expr) -> bool:
+        """True for arithmetic of nothing but sizes, grid and loop variables and constants.
+
+        Only in signed dtypes of 32 bits or more: narrower and unsigned ones are made to wrap.
+        """
+        if dtype_of_expr(expr).kind != "int" or dtype_of_expr(expr).bits < 32:
+            return False
+        match expr:
+            case Const():
+                return True
+            case Var(name=name):
+                return name in self.sizes
+            case Binary(op=op, a=a, b=b):
+                return op in _INDEX_OPS and self.is_index(a) and self.is_index(b)
+            case Unary(op="neg", a=a):
+                return self.is_index(a)
+            case Cast(a=a, dtype=dtype):
+                source = dtype_of_expr(a)
+                is_wider = within(dtype_interval(source), dtype_interval(dtype))
+                return source.is_int and dtype.is_int and is_wider and self.is_index(a)
+            case _:
+                return False
+
+    def wraps_never(self, expr: Expr) -> bool:
+        """True when the value of this node is the exact result of its operation."""
+        exact = self._exact(expr)
+        if exact is None:
+            return False
+        return within(exact, dtype_interval(dtype_of_expr(expr))) or self.is_index(expr)
+
+    # --- sums ----------------------------------------------------------------------------------
+
+    def linear(self, expr: Expr) -> Linear:
+        """The expression as an exact sum; its terms hold no sums that do not wrap."""
+        terms: list[tuple[Expr, int]] = []
+        constant = self._collect(expr, 1, terms)
+        return self._rejoin(Linear.of(terms, constant))
+
+    def _collect(self, expr: Expr, scale: int, terms: list[tuple[Expr, int]]) -> int:
+        """Add ``scale * expr`` to `terms`; give back the constant part."""
+        match expr:
+            case Const(value=value):
+                return scale * int(value)
+            case Var(name=name) if name in self.values:
+                return self._collect(self.values[name], scale, terms)
+            case Binary(op="add" | "sub" as op, a=a, b=b) if self.wraps_never(expr):
+                sign = 1 if op == "add" else -1
+                return self._collect(a, scale, terms) + self._collect(b, sign * scale, terms)
+            case Binary(op="mul", a=a, b=Const(value=value)) if self.wraps_never(expr):
+                return self._collect(a, scale * int(value), terms)
+            case Binary(op="mul", a=Const(value=value), b=b) if self.wraps_never(expr):
+                return self._collect(b, scale * int(value), terms)
+            case Binary(op="shl", a=a, b=Const(value=value)) if self.wraps_never(expr):
+                return self._collect(a, scale << int(value), terms)
+            case Unary(op="neg", a=a) if self.wraps_never(expr):
+                return self._collect(a, -scale, terms)
+            case Cast(a=a) if dtype_of_expr(a).is_int and self.wraps_never(expr):
+                return self._collect(a, scale, terms)
+            case Binary(op="floordiv" | "floormod" as op, a=a, b=Const(value=value)) if value > 0:
+                exact = self.divided(op, self.linear(a), int(value))
+                if exact is not None:
+                    terms += [(term, scale * coefficient) for term, coefficient in exact.terms]
+                    return scale * exact.constant
+            case _:
+                pass
+        terms.append((expr, scale))
+        return 0
+
+    def split(self, form: Linear, divisor: int) -> tuple[Linear, Linear]:
+        """``(whole, rest)`` with ``form == divisor * whole + rest``, as little rest as is known."""
+        whole: list[tuple[Expr, int]] = []
+        rest: list[tuple[Expr, int]] = []
+        for term, coefficient in form.terms:
+            shared = math.gcd(coefficient, divisor)
+            if shared == divisor:
+                whole.append((term, coefficient // divisor))
+            elif self._term_multiple(term) % (divisor // shared) == 0:
+                part = const(divisor // shared, dtype_of_expr(term))
+                whole.append((binary("floordiv", term, part), coefficient // shared))
+            else:
+                rest.append((term, coefficient))
+        carried, left = divmod(form.constant, divisor)
+        return Linear.of(whole, carried), Linear.of(rest, left)
+
+    def divided(self, op: str, form: Linear, divisor: int) -> Linear | None:
+        """A sum ``//`` or ``%`` a positive number, if the result is a sum without division."""
+        whole, rest = self.split(form, divisor)
+        low, high = self.interval_of(rest)
+        carry = low // divisor
+        if carry != high // divisor:
+            return None
+        return whole.shifted(carry) if op == "floordiv" else rest.shifted(-carry * divisor)
+
+    def _rejoin(self, form: Linear) -> Linear:
+        """``x // c * c + x % c`` is x, and so is ``x // c * c`` where c divides x."""
+        for term, coefficient in form.terms:
+            match term:
+                case Binary(op="floormod", a=a, b=Const(value=c)) if c > 0:
+                    whole = binary("floordiv", a, term.b)
+                    if dict(form.terms).get(whole) == coefficient * int(c):
+                        rest = form.replaced(term, Linear()).replaced(whole, Linear())
+                        return self._rejoin(rest.plus(self.linear(a), coefficient))
+                case Binary(op="floordiv", a=a, b=Const(value=c)) if c > 0:
+                    if coefficient % int(c) == 0 and self.multiple(a) % int(c) == 0:
+                        rest = form.replaced(term, Linear())
+                        return self._rejoin(rest.plus(self.linear(a), coefficient // int(c)))
+                case _:
+                    pass
+        return form
+
+    def interval_of(self, form: Linear) -> Interval:
+        """Bounds of a sum."""
+        low = high = form.constant
+        for term, coefficient in form.terms:
+            ends = [coefficient * end for end in self.interval(term)]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    # --- divisors ------------------------------------------------------------------------------
+
+    def multiple(self, expr: Expr) -> int:
+        """The largest number that is known to divide `expr`; 0 when it is always 0."""
+        if not is_int(expr):
+            return 1
+        return self.multiple_of(self.linear(expr))
+
+    def multiple_of(self, form: Linear) -> int:
+        """The largest number that is known to divide a sum; 0 when it is always 0."""
+        result = abs(form.constant)
+        for term, coefficient in form.terms:
+            result = math.gcd(result, coefficient * self._term_multiple(term))
+        return result
+
+    def _term_multiple(self, term: Expr) -> int:
+        match term:
+            case Var(name=name, multiple_of=promise):
+                return math.lcm(max(1, promise), self.multiples.get(name, 1))
+            case Binary(op="add" | "sub", a=a, b=b):
+                return self._wrapped(term, math.gcd(self.multiple(a), self.multiple(b)))
+            case Binary(op="mul", a=a, b=b):
+                return self._wrapped(term, self.multiple(a) * self.multiple(b))
+            case Binary(op="floormod" | "min" | "max", a=a, b=b):
+                return math.gcd(self.multiple(a), self.multiple(b))
+            case Binary(op="floordiv", a=a, b=Const(value=value)) if value:
+                top = self.multiple(a)
+                return top // abs(int(value)) if top % int(value) == 0 else 1
+            case Binary(op="bitand", a=a, b=b):
+                return max(power_of_two_in(self.multiple(a)), power_of_two_in(self.multiple(b)))
+            case Select(a=a, b=b):
+                return math.gcd(self.multiple(a), self.multiple(b))
+            case Cast(a=a) if dtype_of_expr(a).is_int:
+                return self._wrapped(term, self.multiple(a))
+            case _:
+                return 1
+
+    def _wrapped(self, expr: Expr, multiple: int) -> int:
+        """Of a divisor, what survives wrapping: all of it, or its power of two."""
+        return multiple if self.wraps_never(expr) else power_of_two_in(multiple)
+
+
+def is_int(expr: Expr) -> bool:
+    """True for an expression of an integer dtype."""
+    return dtype_of_expr(expr).is_int

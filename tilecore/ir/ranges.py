@@ -1,0 +1,188 @@
+"""What passes know about variables, and what follows from it.
+
+A pass extends its `Ranges` on the way down (`with_loop`, `assume`...) and asks `proves` and
+`refutes`, or what `Knowledge` answers: `interval`, `multiple`, `linear`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tilecore.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Var,
+    const,
+    dtype_of_expr,
+    walk,
+)
+from tilecore.ir.intervals import (
+    clip,
+    dtype_interval,
+    promised,
+)
+from tilecore.ir.knowledge import Knowledge, is_int
+from tilecore.ir.linear import Linear
+
+_NO_LIMITS: tuple[Linear | None, Linear | None] = (None, None)
+_PROOF_DEPTH = 3  # symbolic limits put in one after the other: row, block, size
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Knowledge):
+    """`Knowledge` that can be extended and can prove conditions."""
+
+    # --- what passes say -----------------------------------------------------------------------
+
+    def with_sizes(self, symbols: Iterable[Var]) -> Ranges:
+        """Dynamic sizes: 0 or more, within their promises."""
+        added = {var.name: promised(var) for var in symbols}
+        added = {name: (max(low, 0), high) for name, (low, high) in added.items()}
+        return replace(self, bounds={**self.bounds, **added}, sizes=self.sizes | added.keys())
+
+    def with_index(self, var: Var, extent: Expr) -> Ranges:
+        """A grid or `Parallel` variable: ``0 <= var < extent``."""
+        zero, one = const(0, var.dtype), const(1, var.dtype)
+        return self.with_loop(var, zero, extent, one)
+
+    def with_loop(self, var: Var, start: Expr, extent: Expr, step: Expr) -> Ranges:
+        """A `For` variable inside its loop, where at least one round runs."""
+        bounds, multiples = dict(self.bounds), dict(self.multiples)
+        limits = dict(self.limits)
+        bounds[var.name] = dtype_interval(var.dtype)
+        if isinstance(step, Const) and int(step.value) > 0:
+            stride = int(step.value)
+            rounds = self.interval(extent)[1]
+            low, high = self.interval(start)
+            reach = (low, high + max(0, rounds - 1) * stride)
+            bounds[var.name] = clip(reach, dtype_interval(var.dtype))
+            if not _reads_memory(start) and not _reads_memory(extent):
+                first = self.linear(start)
+                limits[var.name] = (first, first.plus(self.linear(extent).shifted(-1), stride))
+        multiples[var.name] = math.gcd(self.multiple(start), self.multiple(step)) or 1
+        sizes = self.sizes | {var.name}
+        return replace(self, bounds=bounds, limits=limits, multiples=multiples, sizes=sizes)
+
+    def with_value(self, var: Var, value: Expr) -> Ranges:
+        """A `Let` variable; nothing is noted about one that is no integer."""
+        if not var.dtype.is_int:
+            return self
+        bounds = {**self.bounds, var.name: clip(self.interval(value), promised(var))}
+        multiples = {**self.multiples, var.name: self.multiple(value) or 1}
+        values = self.values
+        if not _reads_memory(value):
+            values = {**values, var.name: value}
+        sizes = self.sizes | {var.name} if self.is_index(value) else self.sizes
+        return replace(self, bounds=bounds, multiples=multiples, values=values, sizes=sizes)
+
+    def assume(self, condition: Expr) -> Ranges:
+        """These facts where `condition` holds. What depends on memory is not noted."""
+        match condition:
+            case Binary(op="and", a=a, b=b):
+                return self.assume(a).assume(b)
+            case Unary(op="not", a=Binary(op="or", a=a, b=b)):
+                return self.assume(_negated(a)).assume(_negated(b))
+            case Unary(op="not", a=Unary(op="not", a=a)):
+                return self.assume(a)
+            case Unary(op="not", a=Binary(op=op, a=a, b=b)) if op in OPPOSITE and is_int(a):
+                return self.assume(Binary(OPPOSITE[op], a, b, condition.dtype))
+            case Binary(op="eq" | "lt" | "le" | "gt" | "ge" as op, a=a, b=b):
+                if not is_int(a) or _reads_memory(condition):
+                    return self
+                new = [_gap(self, op, a, b)]
+                if op == "eq":
+                    new = [_gap(self, "le", a, b), _gap(self, "ge", a, b)]
+                return replace(self, facts=(*self.facts, *new))
+            case _:
+                return self
+
+    # --- proofs --------------------------------------------------------------------------------
+
+    def proves(self, condition: Expr) -> bool:
+        """True when the condition holds for all values in range; False says nothing."""
+        match condition:
+            case Const(value=value):
+                return bool(value)
+            case Binary(op="and", a=a, b=b):
+                return self.proves(a) and self.proves(b)
+            case Binary(op="or", a=a, b=b):
+                return self.proves(a) or self.proves(b)
+            case Unary(op="not", a=a):
+                return self.refutes(a)
+            case Binary(op="eq", a=a, b=b) if is_int(a):
+                return self._proves_order("le", a, b) and self._proves_order("ge", a, b)
+            case Binary(op="ne", a=a, b=b) if is_int(a):
+                return self._differ(a, b)
+            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if is_int(a):
+                return self._proves_order(op, a, b)
+            case _:
+                return False
+
+    def refutes(self, condition: Expr) -> bool:
+        """True when the condition is false for all values in range."""
+        match condition:
+            case Const(value=value):
+                return not value
+            case Binary(op="and", a=a, b=b):
+                return self.refutes(a) or self.refutes(b)
+            case Binary(op="or", a=a, b=b):
+                return self.refutes(a) and self.refutes(b)
+            case Unary(op="not", a=a):
+                return self.proves(a)
+            case Binary(op="eq" | "ne" | "lt" | "le" | "gt" | "ge" as op, a=a, b=b) if is_int(a):
+                return self.proves(Binary(OPPOSITE[op], a, b, condition.dtype))
+            case _:
+                return False
+
+    def _proves_order(self, op: str, a: Expr, b: Expr) -> bool:
+        return self.is_nonnegative(_gap(self, op, a, b))
+
+    def _differ(self, a: Expr, b: Expr) -> bool:
+        if self._proves_order("lt", a, b) or self._proves_order("gt", a, b):
+            return True
+        gap = self.linear(a).plus(self.linear(b), -1)
+        step = self.multiple_of(Linear(gap.terms))
+        return step > 1 and gap.constant % step != 0
+
+    def is_nonnegative(self, form: Linear, depth: int = _PROOF_DEPTH) -> bool:
+        """True when the sum is 0 or more for all values in range; False says nothing."""
+        if self.interval_of(form)[0] >= 0:
+            return True
+        if any(self.interval_of(form.plus(fact, -1))[0] >= 0 for fact in self.facts):
+            return True
+        if depth == 0:
+            return False
+        for term, coefficient in form.terms:
+            if isinstance(term, Var):
+                low, high = self.limits.get(term.name, _NO_LIMITS)
+                limit = low if coefficient > 0 else high
+                if limit is not None:
+                    closer = self._rejoin(form.replaced(term, limit))
+                    if self.is_nonnegative(closer, depth - 1):
+                        return True
+        return False
+
+
+# The comparison of integers that holds exactly where another does not (a nan breaks it for floats).
+OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _reads_memory(expr: Expr) -> bool:
+    """True when the value may differ from one statement to the next."""
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _negated(condition: Expr) -> Expr:
+    return Unary("not", condition, dtype_of_expr(condition))
+
+
+def _gap(ranges: Ranges, op: str, a: Expr, b: Expr) -> Linear:
+    """A sum that is 0 or more exactly if ``a op b``."""
+    if op in ("gt", "ge"):
+        a, b = b, a
+    return ranges.linear(b).plus(ranges.linear(a), -1).shifted(-1 if op in ("lt", "gt") else 0)
