@@ -276,6 +276,8 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
         new = tuple(transform(child, visit) for child in children)
         if any(a is not b for a, b in zip(new, children, strict=True)):
             expr = rebuild(expr, new)
+            if not expr.children:
+                return expr  # folded to a leaf, which was visited as somebody's child
     result = visit(expr)
     return expr if result is None else result
 

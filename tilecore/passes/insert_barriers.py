@@ -21,7 +21,7 @@ from tilecore.hooks.context import Context
 from tilecore.ir.expr import Expr, Var, binary, const
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Block, Break, Continue, For, If, Intrinsic, Stmt, WarpScope, While
-from tilecore.ir.visit import BODY_FIELDS, walk_stmts
+from tilecore.ir.visit import BODY_FIELDS, substitute_block, walk_stmts
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.memory_effects import (
     ATOMIC,
@@ -36,6 +36,7 @@ from tilecore.passes.memory_effects import (
 from tilecore.passes.scopes import kernel_ranges, per_kernel
 
 BARRIER = Intrinsic("sync_block")
+_DEEPEST = 8  # groups of asynchronous copies that the check tells apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class _Walker:
         self.overlaps = overlaps
         self.conflicts: list[Conflict] = []
         self.exits: list[_State] = []  # states at break and continue of the innermost loop
+        self.barriers = 0  # barriers met so far
+        self.bodies: dict[tuple[int, Var, Expr], tuple[Block, Block]] = {}
 
     def block(self, block: Block, state: _State, path: tuple[int | str, ...]) -> None:
         for index, stmt in enumerate(block):
@@ -111,12 +114,9 @@ class _Walker:
 
     def stmt(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
         match stmt:
-            case For(var=var, step=step, body=body):
+            case For(body=body) | While(body=body):
                 self.own(stmt, state, path)
-                self.loop(body, state, path, var, step)
-            case While(body=body):
-                self.own(stmt, state, path)
-                self.loop(body, state, path, None, None, stmt)
+                self.loop(body, state, path, stmt)
             case If(then=then, otherwise=otherwise):
                 self.own(stmt, state, path)
                 other = state.copy()
@@ -137,32 +137,60 @@ class _Walker:
         body: Block,
         state: _State,
         path: tuple[int | str, ...],
-        var: Var | None,
-        step: Expr | None,
-        again: Stmt | None = None,
+        header: For | While,
     ) -> None:
-        """The body once, then again after itself: at distance one, then at any distance."""
+        """The first iterations as they are entered, then a run of iterations from anywhere.
+
+        Slots of multi-buffered memory are told apart by the iteration's number, so the first
+        iterations are walked with their numbers (until what was in flight before the loop has
+        landed), and the steady state as iterations k - n, ..., k - 1, k of one symbolic k.
+        """
         outer_exits, self.exits = self.exits, []
         skipped = state.copy()
+        for number in range(1 + min(len(state.groups), _DEEPEST)):
+            self.iteration(body, state, path, header, number, from_start=True)
+        steady = _State()
+        for back in reversed(range(2 + min(len(state.groups), _DEEPEST))):
+            barriers = self.barriers
+            self.iteration(body, steady, path, header, -back, from_start=False)
+        if self.barriers == barriers and isinstance(header, For):
+            # Nothing separates iterations: those of any distance meet.
+            unknown = Var(f"{header.var.name}__earlier", header.var.dtype)
+            steady.pending |= steady.replaced({header.var: unknown}).pending
+            self.iteration(body, steady, path, header, 0, from_start=False)
+        for other in (steady, skipped, *self.exits):
+            state.merge(other)
+        self.exits = outer_exits
+
+    def iteration(
+        self,
+        body: Block,
+        state: _State,
+        path: tuple[int | str, ...],
+        header: For | While,
+        number: int,
+        from_start: bool,
+    ) -> None:
+        """One walk over a loop's body, as iteration start + number or k + number."""
         inner = (*path, "body")
+        if isinstance(header, For):
+            var = header.var
+            shift = binary("mul", header.step, const(number, var.dtype))
+            value = binary("add", header.start if from_start else var, shift)
+            body = self.substituted(body, var, value)
         self.block(body, state, inner)
-        for distance in (1, None):
-            for exit_state in self.exits:
-                state.merge(exit_state)
-            before = state.replaced(_earlier(var, step, distance)) if var else state.copy()
-            carried = set(before.pending)
-            current = before
-            if again is not None:
-                self.own(again, current, (*inner, len(body)))  # the condition, once more
-            self.block(body, current, inner)
-            lasting = carried & current.pending
-            state.merge(current)
-            if not lasting:
-                break
+        if isinstance(header, While):
+            self.own(header, state, (*inner, len(body)))  # the condition, once more
         for exit_state in self.exits:
             state.merge(exit_state)
-        state.merge(skipped)
-        self.exits = outer_exits
+
+    def substituted(self, body: Block, var: Var, value: Expr) -> Block:
+        if value == var:
+            return body
+        key = (id(body), var, value)
+        if key not in self.bodies:
+            self.bodies[key] = (body, substitute_block(body, {var: value}))
+        return self.bodies[key][1]
 
     def own(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
         """The effects of the statement itself, all its reads and writes at once per phase."""
@@ -171,6 +199,7 @@ class _Walker:
             if isinstance(step, InnerBarrier):
                 self.flush(phase, state, path)
                 state.pending.clear()
+                self.barriers += 1
             elif isinstance(step, AsyncWait):
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):
@@ -194,14 +223,6 @@ class _Walker:
         if a.box.buffer.name == b.box.buffer.name:
             return not a.box.is_disjoint(b.box)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)
-
-
-def _earlier(var: Var, step: Expr | None, distance: int | None) -> dict[Var, Expr]:
-    """The loop variable of an earlier iteration in terms of the current one."""
-    assert step is not None
-    if distance is None:
-        return {var: Var(f"{var.name}__earlier", var.dtype)}
-    return {var: binary("sub", var, binary("mul", step, const(distance, var.dtype)))}
 
 
 def overlaps_of(kernel: Kernel) -> Overlaps:
