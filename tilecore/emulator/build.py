@@ -156,7 +156,6 @@ def _kernel_flags(compiler: _Compiler, support: EmulatorSupport) -> tuple[str, .
         "-fvisibility=hidden",
         "-fno-strict-aliasing",
         "-ffp-contract=off",
-        "-w",
         f"-Werror=frame-larger-than={_LARGEST_FRAME_BYTES}",
         *compiler.flags,
         *_include_flags(support),

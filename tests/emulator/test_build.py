@@ -1,0 +1,78 @@
+"""Building: cache, compilers, errors, the portable stack switch."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import numpy as np
+import pytest
+
+from tilecore.emulator import LaunchShape, RunOptions, build, build_kernel, launch
+from tilecore.errors import ToolchainError
+
+TEXT = """
+TC_KERNEL(64, 1) k(float* B) {
+  TC_SHARED_MEMORY(smem);
+  auto S = tc::shared_buffer<float>(smem, 0, 64);
+  const int i = tc::lane_in_block();
+  tc::store_shared(S + i, float(i));
+  tc::barrier();
+  tc::store_global(B + i, tc::shuffle_xor(tc::load_shared(S + (63 - i)), 1));
+}
+"""
+
+
+def test_a_kernel_is_built_once(make_support, tmp_path, monkeypatch):
+    support = make_support(32)
+    first = build_kernel(TEXT, "k", support)
+    stamp = first.library.stat().st_mtime_ns
+    assert build_kernel(TEXT, "k", support) == first
+    assert first.library.stat().st_mtime_ns == stamp
+    assert build_kernel(TEXT + "\n", "k", support).library != first.library
+
+
+def test_a_kernel_builds_in_under_a_second(make_support):
+    """Of processor time, so that other work on the machine does not count."""
+    build.build_engine(make_support(32))
+    costs = []
+    for turn in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        build_kernel(f"{TEXT}// {time.time_ns()} {turn}", "k", make_support(32))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert 0 < min(costs) < 1.0
+
+
+def test_a_refused_text_says_where(make_support):
+    text = "TC_KERNEL(32, 1) k(float* A) {\n  tc::no_such_function(A);\n}"
+    with pytest.raises(ToolchainError, match=r"k\.generated\.cpp:2:.*no_such_function") as caught:
+        build_kernel(text, "k", make_support(32))
+    assert "command:" in str(caught.value)
+
+
+def test_a_frame_that_overflows_a_stack_is_refused(make_support):
+    text = "TC_KERNEL(32, 1) k(float* A) { float big[100000]; big[int(A[0])] = 1; A[1] = big[2]; }"
+    with pytest.raises(ToolchainError, match="frame"):
+        build_kernel(text, "k", make_support(32))
+
+
+def test_no_compiler(make_support, monkeypatch, tmp_path):
+    build.find_compiler.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    try:
+        with pytest.raises(ToolchainError, match="needs a C\\+\\+17 compiler"):
+            build_kernel(TEXT, "k", make_support(32))
+    finally:
+        build.find_compiler.cache_clear()
+
+
+def test_the_portable_stack_switch_gives_the_same(make_support):
+    results = []
+    for defines in ((), ("TC_USE_UCONTEXT=1",)):
+        out = np.zeros(64, np.float32)
+        kernel = build_kernel(TEXT, "k", make_support(32, *defines))
+        launch(kernel, [out], LaunchShape((1, 1, 1), (64, 1, 1), 256), RunOptions(seed=3))
+        results.append(out)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], (63 - np.arange(64)) ^ 1)
