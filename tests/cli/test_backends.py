@@ -63,4 +63,5 @@ def test_broken_backend_is_reported_beside_the_others(run, backend) -> None:
     reports = found(result.output)
     assert "describes no targets" in reports["broken"]["error"]
     assert not reports["cpu_llvm"]["error"]
-    assert "describes no targets" in run("backends").output
+    words = run("backends").output.replace("│", " ").split()  # a table's cells wrap
+    assert "describes no targets" in " ".join(words)
