@@ -262,3 +262,37 @@ TC_KERNEL(256, 1) k(int* B) {
         np.testing.assert_array_equal(b, expected)
     caught = faults_of(text.replace("CONDITION", "v != 3"), [b], 256)
     assert caught.kinds <= {"warp_divergence", "deadlock"}
+
+
+@SEEDS
+def test_flags_order_warps(run_text, faults_of, seed):
+    text = """
+TC_KERNEL(64, 1) k(float* B) {
+  TC_SHARED_MEMORY(smem);
+  auto S = tc::shared_buffer<float>(smem, 0, 32);
+  auto flag = tc::shared_buffer<int>(smem, 128, 1);
+  const int i = tc::lane_in_warp();
+  if (tc::lane_in_block() == 0) tc::store_shared(flag, 0);
+  tc::barrier();
+  if (tc::warp_in_block() == 0) {
+    TC_LINE(1);
+    tc::store_shared(S + i, float(i));
+    tc::warp_barrier();
+    TC_LINE(2);
+    if (i == 0) RELEASE;
+  } else {
+    TC_LINE(3);
+    while (tc::load_acquire_shared(flag) == 0) TC_LINE(3);
+    TC_LINE(4);
+    tc::store_global(B + i, tc::load_shared(S + (31 - i)));
+  }
+}
+"""
+    b = np.zeros(32, np.float32)
+    right = text.replace("RELEASE", "tc::store_release_shared(flag, 1)")
+    run_text(right, [b], 64, shared_bytes=132, seed=seed)
+    np.testing.assert_array_equal(b, 31 - np.arange(32))
+    relaxed = text.replace("RELEASE", "tc::atomic_exchange_shared(flag, 1)")
+    caught = faults_of(relaxed, [b], 64, shared_bytes=132, seed=seed)
+    assert caught.kinds == {"shared_race"}
+    assert {caught.faults[0].loc.line, caught.faults[0].other_loc.line} == {1, 4}

@@ -71,6 +71,16 @@ inline T load_acquire_global(const T* p, TC_HERE) {
   return __builtin_bit_cast(T, __atomic_load_n(static_cast<const word*>(place), __ATOMIC_ACQUIRE));
 }
 template <class T>
+inline T load_acquire_shared(shared_pointer<T> p, TC_HERE) {
+  T value;
+  memcpy(&value, emulator::shared_acquire(p.place, sizeof(T), text_line), sizeof(T));
+  return value;
+}
+template <class T>
+inline void store_release_shared(shared_pointer<T> p, value_of<T> v, TC_HERE) {
+  memcpy(emulator::shared_release(p.place, sizeof(T), text_line), &v, sizeof(T));
+}
+template <class T>
 inline void store_release_global(T* p, value_of<T> v, TC_HERE) {
   void* place = emulator::global_write(p, sizeof(T), text_line);
   using word = typename emulator::word_of<sizeof(T)>::type;

@@ -97,6 +97,10 @@ void shared_write(SharedPlace place, const void* data, uint32_t bytes, int text_
 // For read-modify-write: atomic accesses never race with each other, only with plain ones.
 void* shared_atomic(SharedPlace place, uint32_t bytes, int text_line, LaneHead& lane = here());
 
+// Flags between warps: what happened before a release is known after an acquire that follows it.
+void* shared_release(SharedPlace place, uint32_t bytes, int text_line);
+void* shared_acquire(SharedPlace place, uint32_t bytes, int text_line);
+
 // Unchecked view of a block's shared memory, for diagnostics and descriptors that a backend has
 // checked itself with `shared_read`. Null outside of the launch's dynamic bytes.
 uint8_t* shared_bytes(int32_t offset, uint32_t bytes, int32_t rank, LaneHead& lane = here());

@@ -203,6 +203,7 @@ struct Block {
   std::map<int, std::vector<Rendezvous>> groups;  // by group size
   std::vector<NamedBarrier> barriers;
   std::vector<TransactionBarrier> transactions;
+  std::map<int32_t, std::vector<uint32_t>> flag_clocks;  // by shared byte: what its releases publish
   int clock_index(const LaneHead& lane) const { return first_clock + lane.warp; }
 };
 

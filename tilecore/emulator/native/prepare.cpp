@@ -119,6 +119,7 @@ static void prepare_block(Worker& worker, Block& block, size_t index, Cluster& c
   block.groups.clear();
   block.barriers.assign(16, NamedBarrier{});
   block.transactions.clear();
+  block.flag_clocks.clear();
 }
 
 void prepare_blocks(Worker& worker, int64_t unit) {

@@ -145,6 +145,25 @@ void transaction_wait(SharedPlace place, int parity, int text_line) {
   sleep(lane, Wait::transaction, text_line, place.offset);
 }
 
+// ---------------------------------------------------------------- flags
+void* shared_release(SharedPlace place, uint32_t bytes, int text_line) {
+  Lane& lane = self();
+  void* address = shared_atomic(place, bytes, text_line, lane);
+  const int mine = lane.owner->clock_index(lane);
+  lane.owner->clocks->release(mine, owner_of(lane, place.rank).flag_clocks[place.offset]);
+  lane.owner->clocks->advance(mine);
+  return address;
+}
+
+void* shared_acquire(SharedPlace place, uint32_t bytes, int text_line) {
+  let_others_run();
+  Lane& lane = self();
+  auto& clocks = owner_of(lane, place.rank).flag_clocks;
+  if (const auto found = clocks.find(place.offset); found != clocks.end())
+    lane.owner->clocks->acquire(lane.owner->clock_index(lane), found->second);
+  return shared_atomic(place, bytes, text_line, lane);
+}
+
 // ---------------------------------------------------------------- copies in groups
 void copy_async(SharedPlace to, const void* from, uint32_t bytes, uint32_t valid, int text_line) {
   Lane& lane = self();

@@ -10,6 +10,7 @@ TC_DEVICE void atomics_of_all(T* p, tc::shared_pointer<T> s) {
   v += tc::atomic_exchange_shared(s, 4) + tc::atomic_compare_exchange_shared(s, 1, 2);
   v += tc::atomic_and_shared(s, 5) + tc::atomic_or_shared(s, 6) + tc::atomic_xor_shared(s, 7);
   tc::store_release_global(p, v + tc::load_acquire_global(p));
+  tc::store_release_shared(s, v + tc::load_acquire_shared(s));
 }
 
 template <class T>
@@ -105,6 +106,7 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
   r[0] += through<tc::half>(r[1]) + through<tc::bfloat16>(r[1]) + through<tc::e4m3>(r[1]) +
           through<tc::e5m2>(r[1]) + through<tc::e4m3fnuz>(r[1]) + through<tc::e5m2fnuz>(r[1]);
   r[1] += maths(r[0]) + float(maths(D[1]));
+  tc::store_release_global(H, tc::load_acquire_global(H + 1));
   H[0] = narrow_arithmetic(H[1], H[2]);
   W[0] = narrow_arithmetic(W[1], W[2]);
   r[2] += tc::fast_exp(r[0]) + tc::fast_exp2(r[0]) + tc::fast_log(r[0]) + tc::fast_log2(r[0]) +

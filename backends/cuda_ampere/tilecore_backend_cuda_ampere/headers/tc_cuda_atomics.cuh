@@ -170,27 +170,40 @@ TC_DEVICE void atomic_add_global(T* p, const T* regs) {
   atomic_adds<N, T>::run(p, regs);
 }
 
-// ---------------------------------------------------------------- flags between blocks
-template <class T>
-TC_DEVICE T load_acquire_global(const T* p) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "32 or 64 bits");
-  if constexpr (sizeof(T) == 4) {
-    uint32_t v;
-    asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return TC_BIT_CAST(T, v);
-  } else {
-    uint64_t v;
-    asm volatile("ld.acquire.gpu.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return TC_BIT_CAST(T, v);
+// ---------------------------------------------------------------- flags between lanes and blocks
+#define TC_FLAGS(space, scope)                                                                   \
+  template <class T>                                                                             \
+  TC_DEVICE T load_acquire_##space(const T* p) {                                                 \
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "16, 32 or 64 bits");      \
+    if constexpr (sizeof(T) == 2) {                                                              \
+      uint16_t v;                                                                                \
+      asm volatile("ld.acquire." scope ".b16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");          \
+      return TC_BIT_CAST(T, v);                                                                  \
+    } else if constexpr (sizeof(T) == 4) {                                                       \
+      uint32_t v;                                                                                \
+      asm volatile("ld.acquire." scope ".b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");          \
+      return TC_BIT_CAST(T, v);                                                                  \
+    } else {                                                                                     \
+      uint64_t v;                                                                                \
+      asm volatile("ld.acquire." scope ".b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");          \
+      return TC_BIT_CAST(T, v);                                                                  \
+    }                                                                                            \
+  }                                                                                              \
+  template <class T>                                                                             \
+  TC_DEVICE void store_release_##space(T* p, value_of<T> v) {                                    \
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "16, 32 or 64 bits");      \
+    if constexpr (sizeof(T) == 2)                                                                \
+      asm volatile("st.release." scope ".b16 [%0], %1;" ::"l"(p), "h"(TC_BIT_CAST(uint16_t, v))  \
+                   : "memory");                                                                  \
+    else if constexpr (sizeof(T) == 4)                                                           \
+      asm volatile("st.release." scope ".b32 [%0], %1;" ::"l"(p), "r"(TC_BIT_CAST(uint32_t, v))  \
+                   : "memory");                                                                  \
+    else                                                                                         \
+      asm volatile("st.release." scope ".b64 [%0], %1;" ::"l"(p), "l"(TC_BIT_CAST(uint64_t, v))  \
+                   : "memory");                                                                  \
   }
-}
-template <class T>
-TC_DEVICE void store_release_global(T* p, value_of<T> v) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "32 or 64 bits");
-  if constexpr (sizeof(T) == 4)
-    asm volatile("st.release.gpu.b32 [%0], %1;" ::"l"(p), "r"(TC_BIT_CAST(uint32_t, v)) : "memory");
-  else
-    asm volatile("st.release.gpu.b64 [%0], %1;" ::"l"(p), "l"(TC_BIT_CAST(uint64_t, v)) : "memory");
-}
+TC_FLAGS(global, "gpu")
+TC_FLAGS(shared, "cta")
+#undef TC_FLAGS
 
 }  // namespace tc
