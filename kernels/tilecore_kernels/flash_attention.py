@@ -35,7 +35,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
     minus_inf = -T.infinity("float32")
 
     @T.macro
-    def attend(Q, K, V, Lengths, O, LSE):
+    def attend(Q, K, V, Lengths, Out, LSE):
         with T.Kernel(T.ceildiv(p.q_len, tile_q), p.heads, p.batch, threads=config.threads) as (
             bx,
             head,
@@ -116,7 +116,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             for i, j in T.Parallel(tile_q, p.dim_v):
                 # A nan total is kept: it is the answer to a nan in the input.
                 out[i, j] = T.if_then_else(total[i] == 0.0, 0.0, out[i, j] / total[i])
-            T.copy(out, O[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
+            T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
             if p.has_lse:
                 for i in T.Parallel(tile_q):
                     total[i] = (T.log2(total[i]) + anchor[i]) * LN_2
@@ -126,27 +126,32 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
     Q_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim), dtype)
     K_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim), dtype)
     V_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim_v), dtype)
-    O_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim_v), dtype)
+    Out_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim_v), dtype)
     LSE_type = T.Tensor((p.batch, p.heads, p.q_len), "float32")
     Lengths_type = T.Tensor((p.batch,), "int32")
 
-    @T.prim_func
-    def flash_attention(Q: Q_type, K: K_type, V: V_type, O: O_type):
-        attend(Q, K, V, None, O, None)
-
-    @T.prim_func
-    def flash_attention_lse(Q: Q_type, K: K_type, V: V_type, O: O_type, LSE: LSE_type):
-        attend(Q, K, V, None, O, LSE)
-
-    @T.prim_func
-    def flash_attention_padded(
-        Q: Q_type, K: K_type, V: V_type, Lengths: Lengths_type, O: O_type, LSE: LSE_type
-    ):
-        attend(Q, K, V, Lengths, O, LSE)
-
     if p.padded:
+
+        @T.prim_func
+        def flash_attention_padded(
+            Q: Q_type, K: K_type, V: V_type, Lengths: Lengths_type, Out: Out_type, LSE: LSE_type
+        ):
+            attend(Q, K, V, Lengths, Out, LSE)
+
         return flash_attention_padded
-    return flash_attention_lse if p.has_lse else flash_attention
+    if p.has_lse:
+
+        @T.prim_func
+        def flash_attention_lse(Q: Q_type, K: K_type, V: V_type, Out: Out_type, LSE: LSE_type):
+            attend(Q, K, V, None, Out, LSE)
+
+        return flash_attention_lse
+
+    @T.prim_func
+    def flash_attention(Q: Q_type, K: K_type, V: V_type, Out: Out_type):
+        attend(Q, K, V, None, Out, None)
+
+    return flash_attention
 
 
 FLASH_ATTENTION = Family(

@@ -66,6 +66,7 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
     accum, trans_a, trans_b = problem.accumulator, problem.transpose_a, problem.transpose_b
     tile_m, tile_n, tile_k = config.block_m, config.block_n, config.block_k
     activation = ACTIVATIONS[problem.activation].tile
+    panel = max(1, config.panel)
     has_epilogue = problem.has_bias or problem.activation != "identity"
     shape_a, tile_a = ((k, m), (tile_k, tile_m)) if trans_a else ((m, k), (tile_m, tile_k))
     shape_b, tile_b = ((n, k), (tile_n, tile_k)) if trans_b else ((k, n), (tile_k, tile_n))
@@ -79,7 +80,7 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
             a = T.alloc_shared(tile_a, dtype)
             b = T.alloc_shared(tile_b, dtype)
             c = T.alloc_fragment((tile_m, tile_n), accum)
-            T.use_swizzle(config.panel, enable=config.panel > 0)
+            T.use_swizzle(panel, enable=config.panel > 0)
             T.clear(c)
             for step in T.Pipelined(T.ceildiv(k, tile_k), num_stages=config.num_stages):
                 if trans_a:
@@ -102,22 +103,21 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
                         c[i, j] = activation(c[i, j])
             T.copy(c, C[by * tile_m, bx * tile_n])
 
+    A_type, B_type = T.Tensor(shape_a, dtype), T.Tensor(shape_b, dtype)
+    Bias_type, C_type = T.Tensor((n,), dtype), T.Tensor((m, n), out_dtype)
+    if problem.has_bias:
+
+        @T.prim_func
+        def gemm_bias(A: A_type, B: B_type, Bias: Bias_type, C: C_type):
+            compute(A, B, Bias, C)
+
+        return gemm_bias
+
     @T.prim_func
-    def gemm(
-        A: T.Tensor(shape_a, dtype), B: T.Tensor(shape_b, dtype), C: T.Tensor((m, n), out_dtype)
-    ):
+    def gemm(A: A_type, B: B_type, C: C_type):
         compute(A, B, None, C)
 
-    @T.prim_func
-    def gemm_bias(
-        A: T.Tensor(shape_a, dtype),
-        B: T.Tensor(shape_b, dtype),
-        Bias: T.Tensor((n,), dtype),
-        C: T.Tensor((m, n), out_dtype),
-    ):
-        compute(A, B, Bias, C)
-
-    return gemm_bias if problem.has_bias else gemm
+    return gemm
 
 
 def reference(

@@ -38,8 +38,11 @@ def reduce(problem: ReduceProblem, config: RowConfig) -> Any:
     tile_rows, tile_cols = config.block_rows, config.block_cols
     accum = accumulator_dtype(dtype)
     # What the columns behind the end hold; they must not win.
-    neutral = {"sum": 0, "absmax": 0, "max": T.min_value(accum), "min": T.max_value(accum)}
-    padding = neutral[problem.op]
+    is_float = dtype_of(dtype).is_float
+    lowest = -T.infinity(accum) if is_float else T.min_value(accum)
+    highest = T.infinity(accum) if is_float else T.max_value(accum)
+    padding = {"sum": 0, "absmax": 0, "max": lowest, "min": highest}[problem.op]
+    needs_padding = cols % tile_cols != 0 and problem.op in ("max", "min")
     reduction = getattr(T, f"reduce_{problem.op}")
 
     @T.prim_func
@@ -50,7 +53,7 @@ def reduce(problem: ReduceProblem, config: RowConfig) -> Any:
             T.fill(result, padding)
             for k in T.serial(ceildiv(cols, tile_cols)):
                 T.copy(X[bx * tile_rows, k * tile_cols], x)
-                if cols % tile_cols != 0 and padding != 0:
+                if needs_padding:
                     for i, j in T.Parallel(tile_rows, tile_cols):
                         x[i, j] = T.if_then_else(k * tile_cols + j < cols, x[i, j], padding)
                 reduction(x, result, dim=1, clear=False)

@@ -14,7 +14,7 @@ from tilecore_conformance.experiment import Expected, Experiment, normal, output
 def triangular(rng: np.random.Generator, rows: int, cols: int, loop: str = "serial") -> Experiment:
     """A loop whose bound depends on the block: each block row sums a different number of tiles."""
     tile = 16
-    make_range = {"serial": T.serial, "range": range, "pipelined": T.Pipelined}[loop]
+    make_range = {"serial": T.serial, "pipelined": T.Pipelined}[loop]
 
     @T.prim_func
     def triangular(X: T.Tensor((rows, cols), "float32"), Y: T.Tensor((rows, tile), "float32")):
@@ -115,7 +115,7 @@ def break_continue(rng: np.random.Generator, size: int, limit: int) -> Experimen
         with T.Kernel(1, threads=32) as _:
             total = T.alloc_var("int32", init=0)
             seen = T.alloc_var("int32", init=0)
-            for i in T.serial(size):
+            for i in range(size):
                 if X[i] % 2 == 0:
                     continue
                 total = total + X[i]

@@ -46,14 +46,15 @@ def attention(
     threads: int = 128,
     num_stages: int = 2,
     logits: float = 1.0,
-    window: int | None = None,
+    left: int | None = None,
+    right: int | None = None,
     causal: bool = False,
     **problem: Any,
 ) -> Experiment:
     """Flash attention; `logits` scales the queries, for scores far from zero."""
     block_q, block_k = tile or [64, 64]
-    right = 0 if causal else None
-    p = AttentionProblem(batch, heads, q_len, dim, left=window, right=right, **problem)
+    right = 0 if causal else right
+    p = AttentionProblem(batch, heads, q_len, dim, left=left, right=right, **problem)
     config = AttentionConfig(block_q, block_k, num_stages, threads)
     q, *rest = FAMILIES["flash_attention"].inputs(p, rng)
     q = (q.astype(np.float32) * logits).astype(q.dtype)

@@ -7,7 +7,7 @@ from tilecore.ir.verifier import verify
 
 import tilecore
 from tilecore.ir.parser import parse_program
-from tilecore.ir.printer import print_program
+from tilecore.ir.printer import format_program
 from tilecore_conformance.cases import all_cases
 from tilecore_conformance.programs import build
 from tilecore_conformance.subjects import Subject
@@ -23,8 +23,8 @@ def test_every_stage_is_read_back(subject: Subject, sample: object) -> None:
     else:
         programs = list(tilecore.lower(function, target=subject.target).stages)
     for stage, program in programs:
-        text = print_program(program)
+        text = format_program(program)
         again = parse_program(text)
         assert again == program, f"stage {stage} reads back as another program"
-        assert print_program(again) == text, f"stage {stage} prints differently when read back"
+        assert format_program(again) == text, f"stage {stage} prints differently when read back"
         verify(again)
