@@ -26,24 +26,23 @@ _SCOPES = {
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferValue:
     """A tile that all lanes of the block see."""
-    return _allocate("T.alloc_shared", shape, dtype, Scope.SHARED, scope)
+    return _allocate("T.alloc_shared", shape, dtype, scope)
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> BufferValue:
     """A tile spread over the registers of the block's lanes; the compiler chooses how."""
-    return _allocate("T.alloc_fragment", shape, dtype, Scope.FRAGMENT, scope)
+    return _allocate("T.alloc_fragment", shape, dtype, scope)
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferValue:
     """A private array: per lane inside T.Parallel, one for the block outside."""
-    return _allocate("T.alloc_local", shape, dtype, Scope.LOCAL, scope)
+    return _allocate("T.alloc_local", shape, dtype, scope)
 
 
-def _allocate(what: str, shape: Any, dtype: Any, scope: Scope, scope_name: str) -> BufferValue:
+def _allocate(what: str, shape: Any, dtype: Any, scope_name: str) -> BufferValue:
     builder = current()
     builder.require_kernel(what)
-    if scope_name not in _SCOPES[scope]:
-        fail(f"{what} scope", expected=" or ".join(_SCOPES[scope]), got=scope_name)
+    scope = _named_scope(what, scope_name)
     if builder.inside("parallel") and scope is not Scope.LOCAL:
         fail(f"{what} inside T.Parallel", expected="T.alloc_local or T.alloc_var")
     extents = shape_exprs(shape, what)
@@ -58,6 +57,15 @@ def _allocate(what: str, shape: Any, dtype: Any, scope: Scope, scope_name: str) 
     buffer = Buffer(name, extents, make_dtype(dtype).ir, scope, loc=caller_loc())
     builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
     return BufferValue(buffer)
+
+
+def _named_scope(what: str, name: str) -> Scope:
+    """The memory that a scope's name means; it wins over the function's own."""
+    for scope, names in _SCOPES.items():
+        if name in names and scope is not Scope.GLOBAL:
+            return scope
+    known = ", ".join(name for scope, names in _SCOPES.items() for name in names)
+    fail(f"{what} scope", expected=known, got=name)
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> Cell:

@@ -131,7 +131,16 @@ def bind(name: str, value: Any) -> Any:
         return current().bind(name, value.to_expr())
     if isinstance(value, Scalar):
         return current().bind(name, value.expr)
+    if isinstance(value, list | tuple | dict):
+        _take_cells(value)
     return settle(value)
+
+
+def _take_cells(values: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> None:
+    """Cells that are kept in a container belong to it: a name bound to one later is a copy."""
+    for item in values.values() if isinstance(values, dict) else values:
+        if isinstance(item, Cell):
+            item.fresh = False
 
 
 def settle(value: Any) -> Any:
@@ -159,6 +168,11 @@ def inplace(op: str, old: Any, value: Any) -> Any:
     return getattr(operator, op)(old, value)
 
 
+def inplace_item(op: str, target: Any, key: Any, value: Any) -> None:
+    """``target[key] op= value``."""
+    setitem(target, key, getattr(operator, op)(target[key], value))
+
+
 def setitem(target: Any, key: Any, value: Any) -> None:
     """``target[key] = value``; a cell kept in a list or dict is stored to."""
     if isinstance(target, list | dict):
@@ -182,14 +196,12 @@ def merge(name: str, before: Any, after: list[Any], what: str) -> Any:
     Args:
         name: the author's name.
         before: its binding before the block.
-        after: its binding at the end of each branch.
+        after: its binding at the end of each branch (one entry: a loop, which may not run).
         what: ``"loop"`` or ``"branch"``, with its line, for the message.
     """
     if all(_same(value, before) for value in after):
         return before
-    if all(value is not UNBOUND and _same(value, after[0]) for value in after) and _is_plain(
-        after[0]
-    ):
+    if len(after) > 1 and _is_plain(after[0]) and all(_same(value, after[0]) for value in after):
         return after[0]
     rebound = current().assigned_at.get(name)
     where = "" if rebound is None else f" (line {rebound.line})"

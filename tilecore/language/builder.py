@@ -21,7 +21,7 @@ from tilecore.ir.program import BlockOrder, Kernel, Param
 from tilecore.ir.stmts import Block, Let, Stmt, Store
 from tilecore.ir.visit import exprs_of, regions_of
 from tilecore.language.locate import caller_loc, fail
-from tilecore.language.operators import dtype_of, is_trivial, to_dtype
+from tilecore.language.operators import dtype_of, has_load, is_trivial, to_dtype
 from tilecore.language.values import Scalar
 
 _CURRENT: ContextVar[Builder | None] = ContextVar("tilecore_builder", default=None)
@@ -77,6 +77,7 @@ class Builder:
         self.function_depths: list[int] = []  # open blocks at the entry of each inlined function
         self.outputs: list[str] = []  # T.empty buffers, in order of creation
         self.eager: Any = None  # eager.EagerCall while an eager function is traced
+        self.let_values: dict[str, Expr] = {}  # integer names, for proofs about extents
         self._taken: dict[str, int] = {}
         self._host_names: set[str] = set()
 
@@ -195,6 +196,8 @@ class Builder:
             return Scalar(expr)
         var = Var(self.unique(name), dtype_of(expr))
         self.emit(Let(var, expr, caller_loc()), declares=(var.name,))
+        if var.dtype.is_int and not has_load(expr):
+            self.let_values[var.name] = expr
         return Scalar(var)
 
 

@@ -37,6 +37,10 @@ class TensorKey:
     dtype: DType
 
 
+UNKNOWN_TENSOR: Any = type("UnknownTensor", (), {"__repr__": lambda _: "a tensor"})()
+"""Stands for a tensor argument of which only the sizes are known (``f.compile(M=1024)``)."""
+
+
 def tensor_key(value: Any) -> TensorKey | None:
     """The key of a tensor-like argument (NumPy, torch, DLPack), or None for anything else."""
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
@@ -58,14 +62,21 @@ class EagerCall:
     """One call of an eager function: arguments, and what their declarations say.
 
     Attributes:
+        tensors: tensor arguments; None for one that is described by `sizes` alone.
+        scalars: arguments that are values of each call.
         sizes: T.const dimensions that are known, by name.
-        order: declared parameters, in the order of the signature.
+        solving: True in the first trace.
     """
 
-    def __init__(self, tensors: Mapping[str, TensorKey], scalars: Mapping[str, DType]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorKey | None],
+        scalars: Mapping[str, DType],
+        sizes: Mapping[str, int],
+    ) -> None:
         self.tensors = tensors
         self.scalars = scalars
-        self.sizes: dict[str, int] = {}
+        self.sizes: dict[str, int] = dict(sizes)
         self.constants: dict[str, DType] = {}
         self.declared: dict[str, TensorType] = {}
         self.solving = True
@@ -108,9 +119,10 @@ class EagerCall:
             ArgumentError: an argument does not fit its declaration.
         """
         pending = [
-            (name, axis, extent, self.tensors[name].shape)
+            (name, axis, extent, key.shape)
             for name, annotation in self.declared.items()
-            for axis, extent in enumerate(self._shape(name, annotation))
+            if (key := self.tensors[name]) is not None
+            for axis, extent in enumerate(self._shape(name, annotation, key))
         ]
         progress = True
         while progress:
@@ -118,8 +130,7 @@ class EagerCall:
             for name, axis, extent, shape in pending:
                 progress |= self._solve_one(name, axis, extent, shape[axis])
 
-    def _shape(self, name: str, annotation: TensorType) -> tuple[Expr, ...]:
-        key = self.tensors[name]
+    def _shape(self, name: str, annotation: TensorType, key: TensorKey) -> tuple[Expr, ...]:
         if len(annotation.shape) != len(key.shape):
             raise ArgumentError(
                 f"argument {name} has another rank", expected=len(annotation.shape), got=key.shape
@@ -206,27 +217,33 @@ def trace_eager(
     staged: FunctionType,
     arguments: Mapping[str, Any],
     annotations: Mapping[str, Any],
+    sizes: Mapping[str, int],
 ) -> Program:
     """Trace an eager function for these arguments.
 
     Args:
         function: the author's function.
         staged: its rewritten form.
-        arguments: bound arguments; tensors as `TensorKey`.
+        arguments: bound arguments; tensors as `TensorKey` or `UNKNOWN_TENSOR`.
         annotations: the signature's annotations, as objects.
+        sizes: T.const dimensions given by name.
 
     Raises:
         LanguageError: the body misuses the language.
         ArgumentError: the arguments do not fit the declarations.
     """
-    tensors = {name: value for name, value in arguments.items() if isinstance(value, TensorKey)}
+    tensors: dict[str, TensorKey | None] = {
+        name: value if isinstance(value, TensorKey) else None
+        for name, value in arguments.items()
+        if isinstance(value, TensorKey) or value is UNKNOWN_TENSOR
+    }
     scalars: dict[str, DType] = {}
     for name in arguments:
         if name not in tensors and is_runtime_scalar(annotations.get(name)):
             found = scalar_dtype(annotations[name])
             assert found is not None
             scalars[name] = found
-    call = EagerCall(tensors, scalars)
+    call = EagerCall(tensors, scalars, sizes)
     builder = _new_builder(function, call)
     values = _initial(arguments, annotations, call)
     try:
@@ -261,7 +278,7 @@ def _initial(
     for name, value in arguments.items():
         if name in call.scalars:
             result[name] = Scalar(Var(name, call.scalars[name]))
-        elif isinstance(value, TensorKey):
+        elif name in call.tensors:
             reason = f"tensor argument {name} is used before it is declared"
             result[name] = Poison(name, reason, f"write `{name}: T.Tensor[[...], dtype]` first")
         else:

@@ -19,7 +19,7 @@ import numpy as np
 
 from tilecore.errors import ArgumentError, LanguageError
 from tilecore.ir.program import Program
-from tilecore.language.eager import TensorKey, tensor_key, trace_eager
+from tilecore.language.eager import UNKNOWN_TENSOR, TensorKey, tensor_key, trace_eager
 from tilecore.language.functions import PrimFunc, annotations_of
 from tilecore.language.locate import fail
 from tilecore.language.operators import describe
@@ -84,8 +84,26 @@ class JitFunction:
         """The program for these arguments, not compiled."""
         if not self.is_eager:
             return self._made(args, kwargs)
-        keys = {name: _key_or_value(value) for name, value in self._bind(args, kwargs).items()}
-        return trace_eager(self.function, self._staged, keys, self._annotations)
+        arguments, sizes = self._split(args, kwargs)
+        keys = {name: _key_or_value(value) for name, value in arguments.items()}
+        return trace_eager(self.function, self._staged, keys, self._annotations, sizes)
+
+    def _split(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Arguments by name, and T.const sizes given by name in place of tensors."""
+        known = self._signature.parameters
+        sizes = {name: value for name, value in kwargs.items() if name not in known}
+        if not sizes or not self.is_eager:
+            return self._bind(args, kwargs), {}
+        for name, value in sizes.items():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ArgumentError(f"size {name} must be an integer", got=value)
+        bound = self._signature.bind_partial(
+            *args, **{name: value for name, value in kwargs.items() if name in known}
+        )
+        bound.apply_defaults()
+        return {name: bound.arguments.get(name, UNKNOWN_TENSOR) for name in known}, sizes
 
     def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
         made = self.function(*args, **kwargs)
@@ -100,7 +118,8 @@ class JitFunction:
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """The compiled kernel for these arguments (cached), not run."""
-        key = self._cache_key(self._bind(args, kwargs))
+        arguments, sizes = self._split(args, kwargs)
+        key = (self._cache_key(arguments), tuple(sorted(sizes.items())))
         try:
             found = self._kernels.get(key)
         except TypeError:  # an argument that cannot be hashed: compile's own cache decides

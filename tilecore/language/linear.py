@@ -6,7 +6,8 @@ equal. Integer arithmetic wraps, so the algebra holds for every value.
 
 from __future__ import annotations
 
-from tilecore.ir.expr import Binary, Const, Expr, Unary, binary, const
+from tilecore.ir.expr import Binary, Const, Expr, Unary, Var, binary, const
+from tilecore.language.builder import current_or_none
 from tilecore.language.operators import dtype_of, same_index_dtype
 
 Terms = dict[Expr, int]
@@ -32,8 +33,19 @@ def _collect(expr: Expr, factor: int, terms: Terms) -> int:
         case Unary(op="neg", a=a):
             return _collect(a, -factor, terms)
         case _:
+            named = _named_value(expr)
+            if named is not None:
+                return _collect(named, factor, terms)
             terms[expr] = terms.get(expr, 0) + factor
             return 0
+
+
+def _named_value(expr: Expr) -> Expr | None:
+    """What a name stands for, so that ``start = i * 64`` does not hide equal terms."""
+    builder = current_or_none()
+    if builder is None or not isinstance(expr, Var):
+        return None
+    return builder.let_values.get(expr.name)
 
 
 def difference(a: Expr, b: Expr) -> Expr:

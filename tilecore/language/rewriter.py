@@ -219,13 +219,17 @@ class Rewriter(ast.NodeTransformer):
         return result
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Body | ast.stmt:
-        """``x += e`` on a name is an assignment; elsewhere Python's own."""
+        """``x += e`` and ``A[i] += e`` are assignments; on an attribute it is Python's own."""
         value = self.visit(node.value)
+        operation = "i" + _OPERATOR_NAMES[type(node.op)]
+        if isinstance(node.target, ast.Subscript):
+            key = self._key(node.target.slice)
+            args = [ast.Constant(operation), self.visit(node.target.value), key, value]
+            return self._at(ast.Expr(_call("inplace_item", *args)), node)
         if not isinstance(node.target, ast.Name):
             node.target = self.visit(node.target)
             node.value = value
             return node
-        operation = "i" + _OPERATOR_NAMES[type(node.op)]
         old = self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
         updated = _call("inplace", ast.Constant(operation), old, value)
         return [self._assign_name(node.target.id, updated, node)]
