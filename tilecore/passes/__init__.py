@@ -12,6 +12,7 @@ from tilecore.hooks.context import Context
 from tilecore.ir.program import Program
 from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
+from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
 from tilecore.passes.lower_lanes import lower_lanes
@@ -36,4 +37,4 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     insert_barriers,
     mark_scheduled,
 )
-LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes,)
+LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets)

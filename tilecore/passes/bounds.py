@@ -109,6 +109,38 @@ class Ranges:
         stretch = None if count is None else max(0, count - 1) * int(step.value)
         return self.with_range(var, low, _add(high, stretch))
 
+    def assuming(self, condition: Expr) -> Ranges:
+        """These ranges where `condition` holds too (what it says of single variables)."""
+        match condition:
+            case Binary(op="and", a=a, b=b):
+                return self.assuming(a).assuming(b)
+            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+                if op in ("gt", "ge"):
+                    a, b, op = b, a, {"gt": "lt", "ge": "le"}[op]
+                # 0 <= gap, with gap = b - a (- 1): solve for each variable.
+                gap = linear(b).minus(linear(a))
+                slack = gap.constant - (1 if op == "lt" else 0)
+                return self._solved(Linear(gap.terms, slack))
+            case _:
+                return self
+
+    def _solved(self, gap: Linear) -> Ranges:
+        result = self
+        for var, coefficient in gap.terms:
+            if not isinstance(var, Var) or abs(coefficient) != 1:
+                continue
+            rest = Linear(tuple(t for t in gap.terms if t[0] != var), gap.constant)
+            high = self._interval_of(rest)[1]
+            if high is None:
+                continue
+            low_now, high_now = self._term(var)
+            if coefficient < 0:  # var <= rest
+                high_now = high if high_now is None else min(high_now, high)
+            else:  # var >= -rest
+                low_now = -high if low_now is None else max(low_now, -high)
+            result = result.with_range(var, low_now, high_now)
+        return result
+
     def interval(self, expr: Expr) -> Interval:
         """Inclusive bounds of an integer expression."""
         form = linear(expr)
@@ -203,6 +235,8 @@ class Ranges:
         match node:
             case Binary(op="floordiv" | "floormod" as op, a=a, b=Const(value=value)) if value > 0:
                 return self._divide(op, a, int(value))
+            case Binary(op="bitand", a=a, b=Const(value=value)) if _is_mask(int(value)):
+                return self._masked(a, int(value))
             case Binary(op="lt" | "le" | "gt" | "ge", a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
                 return const(True, node.dtype) if self.proves(node) else None
             case Binary(op="min" | "max" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
@@ -214,8 +248,24 @@ class Ranges:
             case _:
                 return None
 
+    def _masked(self, a: Expr, mask: int) -> Expr | None:
+        """``a & mask`` of low bits, without the terms that have none of them."""
+        form = linear(a)
+        kept = tuple((t, c) for t, c in form.terms if c % (mask + 1))
+        rest = Linear(kept, form.constant % (mask + 1))
+        low, high = self._interval_of(rest)
+        small = from_linear(rest, a)
+        if low is not None and high is not None and low >= 0 and high <= mask:
+            return small
+        if kept == form.terms and rest.constant == form.constant:
+            return None
+        return binary("bitand", small, const(mask, a.dtype))  # type: ignore[attr-defined]
+
     def _divide(self, op: str, a: Expr, divisor: int) -> Expr | None:
         """``a // divisor`` or ``a % divisor`` with the multiples of the divisor taken out."""
+        merged = _merge_divisions(op, a, divisor)
+        if merged is not None:
+            return self._simplify_node(merged) or merged
         form = linear(a)
         whole = tuple((t, c // divisor) for t, c in form.terms if c % divisor == 0)
         rest = Linear(tuple((t, c) for t, c in form.terms if c % divisor), form.constant % divisor)
@@ -233,6 +283,31 @@ class Ranges:
             return again
         head = from_linear(Linear(whole, form.constant // divisor), a)
         return binary("add", head, again)
+
+
+def _is_mask(value: int) -> bool:
+    return value > 0 and value & (value + 1) == 0
+
+
+def _merge_divisions(op: str, a: Expr, divisor: int) -> Expr | None:
+    """One division instead of two: ``x // p // q``, ``x % p % q``, ``x % p // q``."""
+    if not isinstance(a, Binary) or not isinstance(a.b, Const) or a.op not in _DIVISIONS:
+        return None
+    first = int(a.b.value)
+    dtype = a.dtype
+    if first <= 0:
+        return None
+    if a.op == "floordiv" and op == "floordiv":
+        return binary("floordiv", a.a, const(first * divisor, dtype))
+    if a.op == "floormod" and op == "floormod" and first % divisor == 0:
+        return binary("floormod", a.a, const(divisor, dtype))
+    if a.op == "floormod" and op == "floordiv" and first % divisor == 0:
+        inner = binary("floordiv", a.a, const(divisor, dtype))
+        return binary("floormod", inner, const(first // divisor, dtype))
+    return None
+
+
+_DIVISIONS = ("floordiv", "floormod")
 
 
 def _product(a: Interval, b: Interval) -> Interval:

@@ -263,10 +263,26 @@ def insert_barriers(program: Program, context: Context) -> Program:
                         " is under way and no wait stands between"
                     )
             last = conflicts[0]
-            kernel = dataclasses.replace(kernel, body=_insert(kernel.body, last.path))
+            kernel = _separate(kernel, last, ranges)
         return _without_needless(kernel, ranges)
 
     return per_kernel(program, visit)
+
+
+def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges) -> Kernel:
+    """`kernel` with a barrier between the two accesses.
+
+    Before the outermost branch around the later one that does it, so that all paths meet there.
+    """
+    path = conflict.path
+    for depth in range(1, len(path)):
+        if path[depth] not in ("then", "otherwise"):
+            continue
+        trial = dataclasses.replace(kernel, body=_insert(kernel.body, path[:depth]))
+        left = find_conflicts(trial, ranges)
+        if not any(c.earlier == conflict.earlier and c.later == conflict.later for c in left):
+            return trial
+    return dataclasses.replace(kernel, body=_insert(kernel.body, path))
 
 
 def _insert(block: Block, path: tuple[int | str, ...]) -> Block:

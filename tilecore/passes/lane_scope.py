@@ -13,7 +13,7 @@ from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, M
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Block, If
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.bounds import Ranges, all_of
+from tilecore.passes.bounds import Ranges, all_of, linear
 from tilecore.passes.scopes import Names, static
 
 LANE = Var("lane")
@@ -226,7 +226,33 @@ def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> 
     mask = const((1 << swizzle.bits) - 1)
     chosen = binary("bitand", binary("add", rows, ranges.simplify(from_below)), mask)
     x = binary("mul", chosen, const(1 << swizzle.base))
-    return binary("add", _total(high), binary("bitxor", _total(low), x))
+    # Digits of one axis occupy different bits, so their sum is their XOR: what unrolled loops add
+    # stays apart from what the lane adds.
+    for digit, mode in low:
+        for part in _bitwise_parts(digit, mode.stride, ranges):
+            x = part if x == const(0) else binary("bitxor", x, part)
+    return binary("add", _total(high), x)
+
+
+def _bitwise_parts(digit: Expr, stride: int, ranges: Ranges) -> list[Expr]:
+    """``digit * stride`` as parts whose bits do not overlap; one part when that is not provable."""
+    whole = binary("mul", digit, const(stride))
+    form = linear(whole)
+    parts = [*form.terms, *(((const(1), form.constant),) if form.constant else ())]
+    taken = 0
+    result: list[Expr] = []
+    for term, coefficient in parts:
+        part = binary("mul", term, const(coefficient))
+        low, high = ranges.interval(part)
+        if low is None or high is None or low < 0 or coefficient < 0:
+            return [whole]
+        step = coefficient & -coefficient
+        bits = ((1 << high.bit_length()) - 1) & ~(step - 1)
+        if bits & taken:
+            return [whole]
+        taken |= bits
+        result.append(part)
+    return result
 
 
 def _total(terms: list[tuple[Expr, Mode]]) -> Expr:

@@ -36,6 +36,7 @@ from tilecore.ir.stmts import (
     WarpScope,
     While,
 )
+from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_async import lower_async_copy
@@ -96,7 +97,11 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
             return (While(lower_uniform(condition, scope), _block(body, scope), stmt.loc),)
         case If(condition=condition, then=then, otherwise=otherwise):
             test = lower_uniform(condition, scope)
-            return (If(test, _block(then, scope), _block(otherwise, scope), stmt.loc),)
+            outside = dict(scope.ranges.of)
+            scope.ranges = scope.ranges.assuming(test)
+            new_then = _block(then, scope)
+            scope.ranges = Ranges({**scope.ranges.of, **outside})
+            return (If(test, new_then, _block(otherwise, scope), stmt.loc),)
         case Let(value=value):
             return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)
         case WarpScope(body=body):

@@ -169,14 +169,18 @@ class _Pipeliner:
         def at(step: Expr) -> Expr:
             return binary("add", loop.start, binary("mul", step, loop.step))
 
-        def issue_at(producer: Producer, step: Expr) -> Stmt:
+        def copy_at(producer: Producer, step: Expr) -> Stmt:
             mapping = {loop.var: at(step)}
             src = _substituted(producer.copy.src, lets, mapping)
             dst = _substituted(producer.copy.dst, lets, mapping)
             dst = self.slot(dst, producer, step, slotted[dst.buffer.name])
-            copy = issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.width)
-            condition = self.ranges.simplify(binary("lt", step, loop.extent))
-            return copy if condition == const(True, condition.dtype) else If(condition, (copy,))  # type: ignore[attr-defined]
+            return issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.width)
+
+        def issue_at(group: list[Producer], step: Expr) -> Block:
+            copies = tuple(copy_at(p, binary("add", step, const(p.distance, dtype))) for p in group)
+            ahead = binary("add", step, const(group[0].distance, dtype))
+            exists = binary("lt", ahead, loop.extent)
+            return copies if self.ranges.proves(exists) else (If(exists, copies),)
 
         order = sequence(loop.body, producers, plan)
         groups = _groups(producers, order, loop.body)
@@ -184,8 +188,8 @@ class _Pipeliner:
         prologue: list[Stmt] = []
         for step in range(-max(p.distance for p in producers), 0):
             for group in groups:
-                ready = [p for p in group if step + p.distance >= 0]
-                prologue += [issue_at(p, const(step + p.distance, dtype)) for p in ready]
+                if step + group[0].distance >= 0:
+                    prologue += issue_at(group, const(step, dtype))
                 prologue.append(COMMIT)
         head = () if simple else (Let(loop.var, at(counter), loop.loc),)
         zero, one = const(0, dtype), const(1, dtype)
@@ -209,7 +213,7 @@ class _Pipeliner:
         groups: list[list[Producer]],
         counter: Var,
         slotted: dict[str, Buffer],
-        issue_at: Callable[[Producer, Expr], Stmt],
+        issue_at: Callable[[list[Producer], Expr], Block],
     ) -> list[Stmt]:
         """One iteration: waits, issues and the statements that stay, in order."""
         producers = {p.index: p for group in groups for p in group}
@@ -230,9 +234,7 @@ class _Pipeliner:
                 group = groups[leaders[k]]
                 if _issued_first(group[0], order, loop.body):
                     wait_for(leaders[k])  # one barrier then serves the wait and the reused slot
-                for producer in group:
-                    step = binary("add", counter, const(producer.distance, counter.dtype))
-                    result.append(issue_at(producer, step))
+                result += issue_at(group, counter)
                 result.append(COMMIT)
                 committed += 1
             if k in producers:

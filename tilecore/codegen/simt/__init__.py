@@ -18,9 +18,7 @@ HELPERS = """\
 // Two neighbouring 16-bit registers from two floats, by one conversion where the target has it.
 template <class T>
 TC_DEVICE void store_pair(T* registers, float low, float high) {
-  const uint32_t bits = tc::pack<T>(low, high);
-  registers[0].bits = uint16_t(bits);
-  registers[1].bits = uint16_t(bits >> 16);
+  *reinterpret_cast<uint32_t*>(registers) = tc::pack<T>(low, high);
 }
 """
 

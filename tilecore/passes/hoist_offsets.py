@@ -1,0 +1,142 @@
+"""Compute what unrolled loops share of an address once, before the loops.
+
+    for c in unroll(0, 8): move A[row * 128 + lane % 16 * 8 + c * 1024 : +8] -> ...
+      ->  let A_at = row * 128 + lane % 16 * 8
+          for c in unroll(0, 8): move A[A_at + c * 1024 : +8] -> ...
+
+The loop's own part is then a constant, which machine code adds for free; and the text is readable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Binary, Const, Expr, Load, Var, binary, const, free_vars, transform
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
+from tilecore.ir.visit import BODY_FIELDS, map_exprs, walk_stmts
+from tilecore.passes.bounds import Linear, from_linear, linear
+from tilecore.passes.scopes import Names, loads_in, per_kernel
+
+
+def hoist_offsets(program: Program, context: Context) -> Program:
+    """See the module's text; a lane-level pass."""
+    names = Names(program)
+
+    def visit(kernel: Kernel) -> Kernel:
+        return dataclasses.replace(kernel, body=_block(kernel.body, names, {}))
+
+    return per_kernel(program, visit)
+
+
+def _block(block: Block, names: Names, known: dict[Expr, Var]) -> Block:
+    """`known` are the values bound in the blocks around this one; names are never rebound."""
+    result: list[Stmt] = []
+    known = dict(known)
+    for stmt in block:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLL:
+            hoister = _Hoister(stmt, names, known)
+            new = hoister.stmt(stmt)
+            result += [*hoister.lets, new]
+            continue
+        changes = {
+            name: _block(inner, names, known)
+            for name in BODY_FIELDS
+            if (inner := getattr(stmt, name, None))
+        }
+        result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
+    return tuple(result)
+
+
+class _Hoister:
+    """Rewrites one nest of unrolled loops."""
+
+    def __init__(self, loop: For, names: Names, known: dict[Expr, Var]) -> None:
+        self.names = names
+        self.lets: list[Let] = []
+        self.known = known
+        self.inside: set[Var] = set()
+        for stmt in walk_stmts((loop,)):
+            if isinstance(stmt, For | Let):
+                self.inside.add(stmt.var)
+            elif isinstance(stmt, Atomic) and stmt.previous is not None:
+                self.inside.add(stmt.previous)
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        changes: dict[str, object] = {}
+        for name in BODY_FIELDS:
+            inner = getattr(stmt, name, None)
+            if inner:
+                changes[name] = tuple(self.stmt(one) for one in inner)
+        match stmt:
+            case Store(buffer=buffer, indices=(index,)) if buffer.scope is not Scope.LOCAL:
+                changes["indices"] = (self.offset(buffer, index),)
+            case Atomic(dst=dst):
+                changes["dst"] = self.region(dst)
+            case Intrinsic(args=args):
+                changes["args"] = tuple(
+                    self.region(arg) if isinstance(arg, Region) else arg for arg in args
+                )
+            case _:
+                pass
+        if changes:
+            stmt = dataclasses.replace(stmt, **changes)
+        return map_exprs(stmt, self.load) if not isinstance(stmt, Intrinsic) else stmt
+
+    def load(self, node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.buffer.scope is not Scope.LOCAL and node.indices:
+            return Load(node.buffer, (self.offset(node.buffer, node.indices[0]),))
+        return None
+
+    def region(self, region: Region) -> Region:
+        if region.buffer.scope is Scope.LOCAL:
+            return region
+        start = self.offset(region.buffer, region.starts[0])
+        return Region(region.buffer, (start,), region.extents)
+
+    def offset(self, buffer: Buffer, offset: Expr) -> Expr:
+        """`offset` with its invariant part replaced by a variable."""
+        offset = transform(offset, self.bits)
+        form = linear(offset)
+        inner = tuple(term for term in form.terms if self.is_inner(term[0]))
+        outer = tuple(term for term in form.terms if not self.is_inner(term[0]))
+        if not outer or (len(outer) == 1 and isinstance(outer[0][0], Var) and outer[0][1] == 1):
+            return from_linear(Linear((*outer, *inner), form.constant), offset)
+        base = self.bound(f"{buffer.name}_at", from_linear(Linear(outer, 0), offset))
+        rest = from_linear(Linear(inner, form.constant), offset)
+        return binary("add", base, rest)
+
+    def bits(self, node: Expr) -> Expr | None:
+        """The invariant part of an XOR is bound, too."""
+        if not isinstance(node, Binary) or node.op != "bitxor" or not self.is_inner(node):
+            return None
+        parts = [part for part in _xor_parts(node) if part != const(0, node.dtype)]
+        outer = [part for part in parts if not self.is_inner(part) and not isinstance(part, Const)]
+        if not outer or (len(outer) == 1 and isinstance(outer[0], Var)):
+            return None
+        total = outer[0]
+        for part in outer[1:]:
+            total = binary("bitxor", total, part)
+        result: Expr = self.bound("column", total)
+        for part in parts:
+            if part not in outer:
+                result = binary("bitxor", result, part)
+        return result
+
+    def bound(self, base: str, value: Expr) -> Var:
+        if value not in self.known:
+            var = Var(self.names.fresh(base), value.dtype)  # type: ignore[attr-defined]
+            self.known[value] = var
+            self.lets.append(Let(var, value))
+        return self.known[value]
+
+    def is_inner(self, expr: Expr) -> bool:
+        return bool(free_vars(expr) & self.inside) or bool(loads_in(expr))
+
+
+def _xor_parts(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Binary) and expr.op == "bitxor":
+        return [*_xor_parts(expr.a), *_xor_parts(expr.b)]
+    return [expr]
