@@ -248,6 +248,25 @@ class Ranges:
             case _:
                 return None
 
+    def _coarsened(self, op: str, form: Linear, divisor: int, like: Expr) -> Expr | None:
+        """``(16 * x + r) // 64`` with 0 <= r < 16 as ``x // 4``, and the remainder likewise."""
+        dtype = like.dtype  # type: ignore[attr-defined]
+        for step in sorted({abs(c) for _, c in form.terms}, reverse=True):
+            if step == 1 or divisor % step:
+                continue
+            big = tuple((t, c // step) for t, c in form.terms if c % step == 0)
+            small = Linear(tuple((t, c) for t, c in form.terms if c % step), form.constant % step)
+            low, high = self._interval_of(small)
+            if low is None or high is None or low < 0 or high >= step:
+                continue
+            units = from_linear(Linear(big, form.constant // step), like)
+            split = binary(op, units, const(divisor // step, dtype))
+            split = self._simplify_node(split) or split
+            if op == "floordiv":
+                return split
+            return binary("add", binary("mul", split, const(step, dtype)), from_linear(small, like))
+        return None
+
     def _masked(self, a: Expr, mask: int) -> Expr | None:
         """``a & mask`` of low bits, without the terms that have none of them."""
         form = linear(a)
@@ -275,6 +294,11 @@ class Ranges:
             if op == "floordiv":
                 return from_linear(Linear(whole, form.constant // divisor + carry), a)
             return from_linear(Linear(rest.terms, rest.constant - carry * divisor), a)
+        coarse = self._coarsened(op, rest, divisor, a)
+        if coarse is not None:
+            if op == "floormod":
+                return coarse
+            return binary("add", from_linear(Linear(whole, form.constant // divisor), a), coarse)
         if not whole and form.constant // divisor == 0:
             return None
         remainder = from_linear(rest, a)
