@@ -9,8 +9,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilecore.language.advice import (
+    annotate_consumer_reg_alloc,
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_producer_reg_dealloc,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    dec_max_nreg,
+    disable_warp_group_reg_alloc,
+    inc_max_nreg,
+    no_set_max_nreg,
+    set_max_nreg,
+    use_swizzle,
+)
 from tilecore.language.allocate import (
     alloc_barrier,
+    alloc_buffer,
     alloc_fragment,
     alloc_global,
     alloc_local,
@@ -32,6 +48,7 @@ from tilecore.language.atomic_ops import (
     atomic_sub,
     atomic_xor,
 )
+from tilecore.language.convolution import c2d_im2col, im2col
 from tilecore.language.debug_ops import device_assert
 from tilecore.language.debug_ops import print_ as print
 from tilecore.language.dtypes import NAMES as _DTYPES
@@ -40,17 +57,11 @@ from tilecore.language.eager import const
 from tilecore.language.functions import Macro, PrimFunc, macro, prim_func
 from tilecore.language.kernel import (
     ClusterKernel,
-    annotate_l2_hit_ratio,
-    annotate_layout,
-    annotate_min_blocks_per_sm,
-    annotate_restrict_buffers,
-    annotate_safe_value,
     get_block_binding,
     get_block_bindings,
     get_thread_binding,
     get_thread_bindings,
     get_thread_extent,
-    use_swizzle,
 )
 from tilecore.language.kernel import Kernel_ as Kernel
 from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
@@ -138,6 +149,7 @@ from tilecore.language.tile_ops import (
     GemmWarpPolicy,
     clear,
     copy,
+    dp4a,
     fill,
     gemm,
     reshape,
@@ -174,22 +186,24 @@ __all__ = [
     "Buffer", "Cast", "ClusterKernel", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel",
     "Layout", "LocalBuffer", "Macro", "Not", "Parallel", "Persistent", "Pipelined", "PrimFunc",
     "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor", "Unroll", "Vectorized",
-    "abs", "align_up", "all_of", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local",
-    "alloc_shared", "alloc_var", "annotate_l2_hit_ratio", "annotate_layout",
-    "annotate_min_blocks_per_sm", "annotate_restrict_buffers", "annotate_safe_value", "any_of",
+    "abs", "align_up", "all_of", "alloc_barrier", "alloc_buffer", "alloc_fragment", "alloc_global",
+    "alloc_local", "alloc_shared", "alloc_var", "annotate_consumer_reg_alloc",
+    "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm",
+    "annotate_producer_reg_dealloc", "annotate_restrict_buffers", "annotate_safe_value", "any_of",
     "assume", "async_commit", "async_copy", "async_wait", "atan", "atomic_add", "atomic_addx2",
     "atomic_addx4", "atomic_and", "atomic_exchange", "atomic_load", "atomic_max", "atomic_min",
     "atomic_or", "atomic_store", "atomic_sub", "atomic_xor", "barrier_arrive", "barrier_wait",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceildiv", "clamp", "clear",
-    "const", "copy", "cosh", "cummax", "cumsum", "device_assert", "dtype", "dynamic", "empty",
-    "evaluate", "fill", "floordiv", "floormod", "gemm", "get_block_binding", "get_block_bindings",
-    "get_thread_binding", "get_thread_bindings", "get_thread_extent", "grid", "if_then_else",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "c2d_im2col", "cast", "ceildiv",
+    "clamp", "clear", "const", "copy", "cosh", "cummax", "cumsum", "dec_max_nreg", "device_assert",
+    "disable_warp_group_reg_alloc", "dp4a", "dtype", "dynamic", "empty", "evaluate", "fill",
+    "floordiv", "floormod", "gemm", "get_block_binding", "get_block_bindings", "get_thread_binding",
+    "get_thread_bindings", "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg",
     "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
     "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
-    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync", "pow",
-    "prim_func", "print", "ptr", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand",
-    "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reinterpret",
-    "reshape", "serial", "shift_left", "shift_right", "sinh", "symbolic", "sync_threads",
-    "sync_warp", "transpose", "truncdiv", "truncmod", "unroll", "use_swizzle", "vectorized", "view",
-    "warps", "ws",
+    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
+    "no_set_max_nreg", "pow", "prim_func", "print", "ptr", "reduce", "reduce_absmax",
+    "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min",
+    "reduce_sum", "reinterpret", "reshape", "serial", "set_max_nreg", "shift_left", "shift_right",
+    "sinh", "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod", "unroll",
+    "use_swizzle", "vectorized", "view", "warps", "ws",
 ]  # fmt: skip

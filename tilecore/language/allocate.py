@@ -61,11 +61,11 @@ def _allocate(what: str, shape: Any, dtype: Any, scope_name: str) -> BufferValue
 
 def _named_scope(what: str, name: str) -> Scope:
     """The memory that a scope's name means; it wins over the function's own."""
-    for scope, names in _SCOPES.items():
-        if name in names and scope is not Scope.GLOBAL:
-            return scope
-    known = ", ".join(name for scope, names in _SCOPES.items() for name in names)
-    fail(f"{what} scope", expected=known, got=name)
+    on_chip = {text: scope for scope, names in _SCOPES.items() for text in names}
+    del on_chip["global"]
+    if name not in on_chip:
+        fail(f"{what} scope", expected=", ".join(on_chip), got=name)
+    return on_chip[name]
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> Cell:
@@ -125,6 +125,13 @@ def empty(shape: Any, dtype: Any = "float32") -> BufferValue:
     builder.outputs.append(name)
     builder.declare_host(name)
     return BufferValue(buffer)
+
+
+def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "global") -> BufferValue:
+    """A buffer in the memory that `scope` names; see the allocations above."""
+    if scope in _SCOPES[Scope.GLOBAL]:
+        return alloc_global(shape, dtype)
+    return _allocate("T.alloc_buffer", shape, dtype, scope)
 
 
 def alloc_barrier(arrive_count: int | Sequence[int]) -> BufferValue:

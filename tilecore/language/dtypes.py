@@ -111,7 +111,7 @@ uint4 = dtype("uint4")
 bool_ = dtype("bool")
 
 # Names that shadow Python's own; the facade exports them as `T.float`, `T.int`, `T.bool`.
-PYTHON_NAMES = {"float": float32, "int": int32, "bool": bool_}
+PYTHON_NAMES = {"float": float32, "int": int32, "uint": uint32, "bool": bool_}
 
 NAMES: dict[str, dtype] = {
     name: value for name, value in list(globals().items()) if isinstance(value, dtype)

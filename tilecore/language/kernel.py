@@ -1,22 +1,19 @@
-"""T.Kernel and what is said about a kernel as a whole."""
+"""T.Kernel, and the indices of a kernel's blocks and lanes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const
-from tilecore.ir.layout import FragmentLayout, Layout
-from tilecore.ir.program import BlockOrder, Kernel
+from tilecore.ir.program import Kernel
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, Frame, KernelState, current
 from tilecore.language.lets import tidy
 from tilecore.language.locate import caller_loc, fail, refuse
-from tilecore.language.values import BufferValue, Scalar
+from tilecore.language.values import Scalar
 
 DEFAULT_THREADS = 128
 
@@ -25,7 +22,7 @@ class KernelLaunch:
     """``with T.Kernel(gx, gy, threads=128) as (bx, by)``: one launch of the program.
 
     Args:
-        blocks: extents of the grid, 1 to 3 of them, first axis fastest.
+        blocks: extents of the grid, up to 3 of them, first axis fastest; none means one block.
         threads: threads of one block; several are multiplied. None means 128.
         cluster: blocks of one cluster along each axis.
     """
@@ -33,8 +30,9 @@ class KernelLaunch:
     def __init__(
         self, blocks: tuple[Any, ...], threads: Any, cluster: tuple[int, int, int] = (1, 1, 1)
     ) -> None:
-        if not 1 <= len(blocks) <= 3:
-            fail("T.Kernel takes 1 to 3 grid axes", got=len(blocks))
+        blocks = blocks or (1,)
+        if len(blocks) > 3:
+            fail("T.Kernel takes at most 3 grid axes", got=len(blocks))
         self.grid = tuple(ops.as_index(extent, f"grid axis {k}") for k, extent in enumerate(blocks))
         for axis, extent in enumerate(self.grid):
             if isinstance(extent, Const) and extent.value < 0:
@@ -135,70 +133,6 @@ def ClusterKernel(
     if any(isinstance(dim, bool) or not isinstance(dim, int) or dim < 1 for dim in padded):
         fail("cluster_dims must be positive constants", got=cluster_dims)
     return KernelLaunch(blocks, threads, (padded[0], padded[1], padded[2]))
-
-
-def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
-    """Walk the grid in panels of `panel_size` rows (or columns), for reuse in the outer cache."""
-    kernel = current().require_kernel("T.use_swizzle")
-    if order not in ("row", "column", "col"):
-        fail("T.use_swizzle order", expected="'row' or 'column'", got=order)
-    if isinstance(panel_size, bool) or not isinstance(panel_size, int) or panel_size < 1:
-        fail("panel_size must be a positive constant", got=panel_size)
-    if enable:
-        kernel.block_order = BlockOrder(panel_size, "row" if order == "row" else "column")
-
-
-def annotate_layout(layout_map: Mapping[Any, Any]) -> None:
-    """Fix the layout of shared buffers (`Layout`) and fragments (`FragmentLayout`)."""
-    from tilecore.language.layouts import as_layout
-
-    kernel = current().require_kernel("T.annotate_layout")
-    for value, layout in layout_map.items():
-        buffer = _buffer(value, "T.annotate_layout")
-        fixed: Layout | FragmentLayout = as_layout(buffer, layout)
-        kernel.layouts[buffer.name] = fixed
-
-
-def annotate_safe_value(safe_value_map: Mapping[Any, float | int]) -> None:
-    """What a read outside a buffer gives (0 where nothing is said)."""
-    builder = current()
-    for value, safe in safe_value_map.items():
-        if not ops.is_number(safe) and not isinstance(safe, Scalar):
-            fail("a safe value must be a constant", got=ops.describe(safe))
-        number = safe.to_expr() if isinstance(safe, Scalar) else ops.plain(safe)
-        if isinstance(number, Expr):
-            if not isinstance(number, Const):
-                fail("a safe value must be a constant", got=ops.describe(safe))
-            number = number.value
-        builder.safe_values[_buffer(value, "T.annotate_safe_value").name] = number
-
-
-def annotate_min_blocks_per_sm(n: int) -> None:
-    """Ask that at least `n` blocks fit on one processor at a time."""
-    _kernel_hint("min_blocks_per_sm", n)
-
-
-def annotate_l2_hit_ratio(l2_hit_ratio_map: Mapping[Any, float]) -> None:
-    """Share of a tensor that should stay in the outer cache, per tensor."""
-    for value, ratio in l2_hit_ratio_map.items():
-        name = _buffer(value, "T.annotate_l2_hit_ratio").name
-        _kernel_hint(f"l2_hit_ratio.{name}", float(ratio))
-
-
-def annotate_restrict_buffers(*buffers: Any) -> None:
-    """Say that these parameters may overlap others."""
-    for value in buffers:
-        _kernel_hint(f"may_alias.{_buffer(value, 'T.annotate_restrict_buffers').name}", True)
-
-
-def _kernel_hint(name: str, value: int | float | bool) -> None:
-    current().require_kernel(f"annotation {name}").hints[name] = value
-
-
-def _buffer(value: Any, what: str) -> Buffer:
-    if not isinstance(value, BufferValue):
-        fail(f"{what} takes buffers", expected="a buffer", got=ops.describe(value))
-    return value.buffer
 
 
 def get_thread_binding(dim: int = 0) -> Scalar:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Const, Expr, Load
-from tilecore.ir.stmts import Alias, Copy, Fill, Gemm, WarpPolicy
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Const, Expr, Load, Var
+from tilecore.ir.stmts import Alias, Copy, Fill, Gemm, Parallel, Store, WarpPolicy
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, current
 from tilecore.language.dtypes import dtype as make_dtype
@@ -26,7 +27,7 @@ from tilecore.language.regions import (
     require_scope,
 )
 from tilecore.language.types import shape_exprs
-from tilecore.language.values import BufferValue, Cell, shape_text
+from tilecore.language.values import BufferValue, Cell, RegionValue, Scalar, shape_text
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -239,10 +240,6 @@ def _check_gemm_dtypes(a: Region, b: Region, c: Region) -> None:
 
 def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) -> None:
     """``dst[j, i] = src[i, j]`` for two-dimensional tiles."""
-    from tilecore.ir.dtypes import int32
-    from tilecore.ir.expr import Var
-    from tilecore.ir.stmts import Parallel, Store
-
     builder = tile_builder("T.transpose")
     source = region_of(src, "source of T.transpose")
     target = region_of(dst, "destination of T.transpose")
@@ -261,6 +258,39 @@ def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) 
     builder.emit(Store(target.buffer, target.indices((j, i)), value, caller_loc()))
     body = builder.pop(frame)
     builder.emit(Parallel((i, j), (rows, columns), body, make_hints({}, annotations), caller_loc()))
+
+
+def dp4a(A: Any, B: Any, C: Any) -> None:
+    """``C += A[0:4] . B[0:4]``: four int8 products summed in int32.
+
+    Args:
+        A: first of four int8 elements along the last axis.
+        B: first of four int8 elements along the last axis.
+        C: an int32 element.
+    """
+    total: Any = None
+    for k in range(4):
+        product = _int8_element(A, k, "A") * _int8_element(B, k, "B")
+        total = product if total is None else total + product
+    element = element_of(C)
+    if element is None or element[0].dtype.name != "int32":
+        fail("T.dp4a accumulates in an int32 element", got=ops.describe(C))
+    buffer, indices = element
+    current().store(buffer, indices, Scalar(Load(buffer, indices)) + total)
+
+
+def _int8_element(value: Any, offset: int, name: str) -> Scalar:
+    """The element `offset` places after `value`, widened to int32."""
+    if isinstance(value, BufferValue | RegionValue):
+        region = region_of(value, f"operand {name} of T.dp4a")
+        element: Any = (region.buffer, region.starts)
+    else:
+        element = element_of(value)
+    if element is None or element[0].dtype.name != "int8":
+        fail(f"operand {name} of T.dp4a is no int8 element", got=ops.describe(value))
+    buffer, indices = element
+    last = ops.as_index(Scalar(indices[-1]) + offset)
+    return Scalar(ops.cast_expr(Load(buffer, (*indices[:-1], last)), int32))
 
 
 def reshape(src: Any, shape: Sequence[Any]) -> BufferValue:

@@ -14,7 +14,7 @@ from tilecore.ir.expr import Const, Expr, Var
 from tilecore.language.dtypes import dtype
 from tilecore.language.locate import caller_loc, fail, refuse
 from tilecore.language.operators import as_index
-from tilecore.language.values import Scalar
+from tilecore.language.values import Scalar, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,19 @@ class _TensorFactory:
 
     def __call__(
         self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None
-    ) -> TensorType:
-        """A row-major tensor of `shape`."""
+    ) -> Any:
+        """A row-major tensor of `shape`; with ``data=A.data`` another view of `A`."""
+        if isinstance(data, Storage):
+            from tilecore.language.tile_ops import view
+
+            return view(data.owner, shape, dtype)
         if data is not None:
             refuse(f"{self._name}(data=...)", "a tensor's memory comes with the call")
         if scope not in (None, "global"):
             fail(f"{self._name} lives in global memory", expected="global", got=scope)
         return TensorType(shape_exprs(shape, "the tensor"), _dtype(dtype))
 
-    def __getitem__(self, key: Any) -> TensorType:
+    def __getitem__(self, key: Any) -> Any:
         """``T.Tensor[[M, N], dtype]``; without dtype it is float32."""
         if isinstance(key, tuple) and len(key) == 2 and _is_dtype(key[1]):
             return self(key[0], key[1])

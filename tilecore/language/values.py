@@ -300,6 +300,11 @@ class BufferValue(_NoArithmetic):
             return None
         return tuple(extent_value(stride) for stride in self.buffer.strides)
 
+    @property
+    def data(self) -> Storage:
+        """The buffer's storage, for ``T.Tensor(shape, dtype, A.data)``: another view of it."""
+        return Storage(self)
+
     def scope(self) -> str:
         """``"global"``, ``"shared"``, ``"fragment"`` or ``"local"``."""
         return self.buffer.scope.value
@@ -327,6 +332,15 @@ class BufferValue(_NoArithmetic):
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
+
+
+class Storage:
+    """The storage of a buffer, as `BufferValue.data` gives it."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: BufferValue) -> None:
+        self.owner = owner
 
 
 def shape_text(shape: tuple[Expr, ...]) -> str:
