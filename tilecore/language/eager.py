@@ -13,7 +13,7 @@ from typing import Any
 
 from tilecore.errors import ArgumentError
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.dtypes import DType
+from tilecore.ir.dtypes import DType, numpy_dtype
 from tilecore.ir.dtypes import dtype_of as ir_dtype_of
 from tilecore.ir.expr import Const, Expr, Var, free_vars, substitute
 from tilecore.ir.expr import const as ir_const
@@ -135,7 +135,7 @@ class EagerCall:
             raise ArgumentError(
                 f"argument {name} has another rank", expected=len(annotation.shape), got=key.shape
             )
-        if annotation.dtype != key.dtype:
+        if numpy_dtype(annotation.dtype) != numpy_dtype(key.dtype):
             raise ArgumentError(
                 f"argument {name} has another dtype", expected=annotation.dtype, got=key.dtype
             )

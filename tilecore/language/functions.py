@@ -20,8 +20,8 @@ from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.indexing import element_of
 from tilecore.language.locate import fail, refuse
 from tilecore.language.operators import describe
-from tilecore.language.rewriter import rewrite
 from tilecore.language.source import function_loc
+from tilecore.language.staging import rewrite
 from tilecore.language.types import Ref, declare_param, scalar_dtype
 from tilecore.language.values import BufferValue, Cell, Scalar
 

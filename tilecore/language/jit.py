@@ -23,8 +23,8 @@ from tilecore.language.eager import UNKNOWN_TENSOR, TensorKey, tensor_key, trace
 from tilecore.language.functions import PrimFunc, annotations_of
 from tilecore.language.locate import fail
 from tilecore.language.operators import describe
-from tilecore.language.rewriter import rewrite
 from tilecore.language.source import function_loc, function_tree
+from tilecore.language.staging import rewrite
 from tilecore.language.values import Operators
 
 Compile = Callable[..., Any]

@@ -207,6 +207,7 @@ def Persistent(domain: Sequence[Any], wave_size: Any, index: Any, group_size: in
     return LoopSpec("persistent", axes, what="T.Persistent", persistent=(wave, first, group_size))
 
 
+parallel = Parallel
 Serial = serial
 Unroll = unroll
 Vectorized = vectorized

@@ -11,36 +11,35 @@ names go through `language.bindings`; all else stays as the author wrote it, and
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
-from types import CellType, CodeType, FunctionType
 from typing import Any, NoReturn, TypeVar
 
 from tilecore.errors import LanguageError, Loc
-from tilecore.language import runtime, scopes
-from tilecore.language.source import function_tree
+from tilecore.language import scopes
+from tilecore.language.syntax import OPERATOR_NAMES, REFUSED
 
-_RT = "_tilecore_rt_"
-_FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+RT = "_tilecore_rt_"  # the name under which rewritten code sees `language.runtime`
 _N = TypeVar("_N", bound=ast.AST)
 Body = list[ast.stmt]
 
 
-def _load(name: str) -> ast.expr:
+def load(name: str) -> ast.expr:
+    """A read of a name."""
     return ast.Name(name, ast.Load())
 
 
-def _store(name: str) -> ast.expr:
+def store(name: str) -> ast.expr:
+    """A binding of a name."""
     return ast.Name(name, ast.Store())
 
 
 def _call(function: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(_load(_RT), function, ast.Load()), list(args), [])
+    return ast.Call(ast.Attribute(load(RT), function, ast.Load()), list(args), [])
 
 
 def _method(owner: str, method: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(_load(owner), method, ast.Load()), list(args), [])
+    return ast.Call(ast.Attribute(load(owner), method, ast.Load()), list(args), [])
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:
@@ -50,22 +49,6 @@ def _thunk(body: ast.expr) -> ast.Lambda:
 
 def _strings(names: list[str]) -> ast.expr:
     return ast.Tuple([ast.Constant(name) for name in names], ast.Load())
-
-
-_REFUSED = {
-    ast.Try: "try",
-    ast.ClassDef: "class",
-    ast.Global: "global",
-    ast.Nonlocal: "nonlocal",
-    ast.AsyncFunctionDef: "async def",
-    ast.AsyncFor: "async for",
-    ast.AsyncWith: "async with",
-    ast.Match: "match",
-    ast.NamedExpr: "the := operator",
-    ast.Yield: "yield",
-    ast.YieldFrom: "yield from",
-    ast.Await: "await",
-}
 
 
 class Rewriter(ast.NodeTransformer):
@@ -81,7 +64,7 @@ class Rewriter(ast.NodeTransformer):
 
     # --- helpers -------------------------------------------------------------------------------
 
-    def _at(self, node: _N, origin: ast.AST) -> _N:
+    def at(self, node: _N, origin: ast.AST) -> _N:
         """Give `node` and what is new below it the place of `origin`."""
         for child in ast.walk(node):
             if not hasattr(child, "lineno") and isinstance(child, ast.expr | ast.stmt):
@@ -92,13 +75,14 @@ class Rewriter(ast.NodeTransformer):
 
     def _temporary(self, what: str) -> str:
         self.temporaries += 1
-        return f"{_RT}{what}_{self.temporaries}"
+        return f"{RT}{what}_{self.temporaries}"
 
     def _fail(self, reason: str, node: ast.AST, hint: str | None = None) -> NoReturn:
         line = getattr(node, "lineno", getattr(self.place, "lineno", 0))
         raise LanguageError(reason, loc=Loc(self.filename, line), hint=hint)
 
-    def _block(self, body: Body) -> Body:
+    def block(self, body: Body) -> Body:
+        """The rewritten statements of a block."""
         result: Body = []
         for statement in body:
             self.place = statement
@@ -108,7 +92,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """Refuse what the language has no meaning for, and rewrite the rest."""
-        word = _REFUSED.get(type(node))
+        word = REFUSED.get(type(node))
         if word is not None:
             self._fail(f"`{word}` cannot be used in a tile program", node)
         return super().visit(node)
@@ -117,9 +101,9 @@ class Rewriter(ast.NodeTransformer):
         """``(a, b) = call(a, b)``, nothing when there are no names."""
         if not names:
             return []
-        call.args = [_load(name) for name in names]
-        target = ast.Tuple([_store(name) for name in names], ast.Store())
-        return [self._at(ast.Assign([target], call), origin)]
+        call.args = [load(name) for name in names]
+        target = ast.Tuple([store(name) for name in names], ast.Store())
+        return [self.at(ast.Assign([target], call), origin)]
 
     # --- names ---------------------------------------------------------------------------------
 
@@ -129,7 +113,7 @@ class Rewriter(ast.NodeTransformer):
             return node
         if any(node.id in names for names in self.shadowed):
             return node
-        return self._at(_call("use", ast.Constant(node.id), node), node)
+        return self.at(_call("use", ast.Constant(node.id), node), node)
 
     def _scoped(self, node: Any, names: set[str]) -> ast.expr:
         self.shadowed.append(names)
@@ -160,8 +144,8 @@ class Rewriter(ast.NodeTransformer):
     def _assign_name(self, name: str, value: ast.expr, origin: ast.stmt) -> ast.stmt:
         args = [_call("hint", ast.Constant(name)), ast.Constant(name), value]
         if name in self.watched:
-            args.append(_load(name))
-        return self._at(ast.Assign([_store(name)], _call("assign", *args)), origin)
+            args.append(load(name))
+        return self.at(ast.Assign([store(name)], _call("assign", *args)), origin)
 
     def _assign(self, target: ast.expr, value: ast.expr, origin: ast.stmt) -> Body:
         if isinstance(target, ast.Name):
@@ -171,8 +155,8 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(target, ast.Subscript):
             key = self._key(target.slice)
             call = _call("setitem", self.visit(target.value), key, value)
-            return [self._at(ast.Expr(call), origin)]
-        return [self._at(ast.Assign([self.visit(target)], value), origin)]
+            return [self.at(ast.Expr(call), origin)]
+        return [self.at(ast.Assign([self.visit(target)], value), origin)]
 
     def _assign_tuple(
         self, target: ast.Tuple | ast.List, value: ast.expr, origin: ast.stmt
@@ -185,13 +169,13 @@ class Rewriter(ast.NodeTransformer):
             starred = isinstance(element, ast.Starred)
             inner = element.value if isinstance(element, ast.Starred) else element
             rest.append((inner, temporary))
-            slot = _store(temporary)
+            slot = store(temporary)
             parts.append(ast.Starred(slot, ast.Store()) if starred else slot)
         whole = _call("settle_many", _call("hint", *names), value)
         result: Body = [ast.Assign([ast.Tuple(parts, ast.Store())], whole)]
         for inner, temporary in rest:
-            result.extend(self._assign(inner, _load(temporary), origin))
-        return [self._at(statement, origin) for statement in result]
+            result.extend(self._assign(inner, load(temporary), origin))
+        return [self.at(statement, origin) for statement in result]
 
     def _key(self, node: ast.expr) -> ast.expr:
         """What stands in brackets, as an ordinary expression."""
@@ -199,7 +183,7 @@ class Rewriter(ast.NodeTransformer):
             none = ast.Constant(None)
             bounds = [node.lower, node.upper, node.step]
             args = [none if bound is None else self.visit(bound) for bound in bounds]
-            return self._at(_call("slice", *args), node)
+            return self.at(_call("slice", *args), node)
         if isinstance(node, ast.Tuple):
             return ast.copy_location(
                 ast.Tuple([self._key(element) for element in node.elts], ast.Load()), node
@@ -212,20 +196,20 @@ class Rewriter(ast.NodeTransformer):
         if len(node.targets) == 1:
             return self._assign(node.targets[0], value, node)
         temporary = self._temporary("value")
-        first = ast.Assign([_store(temporary)], _call("settle_many", ast.Constant(None), value))
-        result: Body = [self._at(first, node)]
+        first = ast.Assign([store(temporary)], _call("settle_many", ast.Constant(None), value))
+        result: Body = [self.at(first, node)]
         for target in node.targets:
-            result.extend(self._assign(target, self._at(_load(temporary), node), node))
+            result.extend(self._assign(target, self.at(load(temporary), node), node))
         return result
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Body | ast.stmt:
         """``x += e`` and ``A[i] += e`` are assignments; on an attribute it is Python's own."""
         value = self.visit(node.value)
-        operation = "i" + _OPERATOR_NAMES[type(node.op)]
+        operation = "i" + OPERATOR_NAMES[type(node.op)]
         if isinstance(node.target, ast.Subscript):
             key = self._key(node.target.slice)
             args = [ast.Constant(operation), self.visit(node.target.value), key, value]
-            return self._at(ast.Expr(_call("inplace_item", *args)), node)
+            return self.at(ast.Expr(_call("inplace_item", *args)), node)
         if not isinstance(node.target, ast.Name):
             node.target = self.visit(node.target)
             node.value = value
@@ -245,8 +229,8 @@ class Rewriter(ast.NodeTransformer):
             self._fail("only a plain name can be annotated", node)
         name = node.target.id
         if node.value is None:
-            call = _call("declare", ast.Constant(name), annotation, _load(name))
-            return [self._at(ast.Assign([_store(name)], call), node)]
+            call = _call("declare", ast.Constant(name), annotation, load(name))
+            return [self.at(ast.Assign([store(name)], call), node)]
         value = _call("annotated", annotation, self.visit(node.value))
         return [self._assign_name(name, value, node)]
 
@@ -263,14 +247,14 @@ class Rewriter(ast.NodeTransformer):
         names = [name for name in self._assigned(node.body) if name not in targets]
         handle = self._temporary("loop")
         make = _call("Loop", self._iterable(node.iter), _strings(names), _strings(targets))
-        body = self._exchange(names, _method(handle, "enter"), node) + self._block(node.body)
-        loop = ast.For(node.target, _load(handle), body, [])
+        body = self._exchange(names, _method(handle, "enter"), node) + self.block(node.body)
+        loop = ast.For(node.target, load(handle), body, [])
         leave = _method(handle, "leave")
         after = self._exchange(names + targets, leave, node)
         if not after:
-            after = [self._at(ast.Expr(leave), node)]
-        start = ast.Assign([_store(handle)], make)
-        return [self._at(start, node), self._at(loop, node), *after]
+            after = [self.at(ast.Expr(leave), node)]
+        start = ast.Assign([store(handle)], make)
+        return [self.at(start, node), self.at(loop, node), *after]
 
     def _iterable(self, node: ast.expr) -> ast.expr:
         if (
@@ -280,7 +264,7 @@ class Rewriter(ast.NodeTransformer):
             and not node.keywords
         ):
             args = [self.visit(arg) for arg in node.args]
-            return self._at(_call("range_", self.visit(node.func), *args), node)
+            return self.at(_call("range_", self.visit(node.func), *args), node)
         return self.visit(node)
 
     def visit_While(self, node: ast.While) -> Body:
@@ -289,16 +273,16 @@ class Rewriter(ast.NodeTransformer):
             self._fail("`while ... else` cannot be used in a tile program", node)
         names = self._assigned(node.body)
         handle = self._temporary("while")
-        start = ast.Assign([_store(handle)], _call("WhileLoop", _strings(names)))
+        start = ast.Assign([store(handle)], _call("WhileLoop", _strings(names)))
         test = ast.BoolOp(
             ast.And(),
             [_method(handle, "again"), _method(handle, "test", self.visit(node.test))],
         )
-        loop = ast.While(test, self._block(node.body), [])
+        loop = ast.While(test, self.block(node.body), [])
         leave = _method(handle, "leave")
-        after = self._exchange(names, leave, node) or [self._at(ast.Expr(leave), node)]
+        after = self._exchange(names, leave, node) or [self.at(ast.Expr(leave), node)]
         prepare = self._exchange(names, _method(handle, "prepare"), node)
-        return [self._at(start, node), *prepare, self._at(loop, node), *after]
+        return [self.at(start, node), *prepare, self.at(loop, node), *after]
 
     def visit_If(self, node: ast.If) -> Body:
         """Both branches are traced when the condition is a runtime value."""
@@ -306,33 +290,33 @@ class Rewriter(ast.NodeTransformer):
         handle = self._temporary("branch")
         has_else = ast.Constant(bool(node.orelse))
         make = _call("Branch", self.visit(node.test), _strings(names), has_else)
-        body = self._exchange(names, _method(handle, "enter"), node) + self._block(node.body)
+        body = self._exchange(names, _method(handle, "enter"), node) + self.block(node.body)
         result: Body = [
-            ast.Assign([_store(handle)], make),
+            ast.Assign([store(handle)], make),
             ast.If(_method(handle, "then"), body, []),
             *(self._swap(names, handle, "swap", node)),
         ]
         if node.orelse:
-            result.append(ast.If(_method(handle, "otherwise"), self._block(node.orelse), []))
+            result.append(ast.If(_method(handle, "otherwise"), self.block(node.orelse), []))
         result += self._swap(names, handle, "leave", node)
-        return [self._at(statement, node) for statement in result]
+        return [self.at(statement, node) for statement in result]
 
     def _swap(self, names: list[str], handle: str, method: str, origin: ast.stmt) -> Body:
         call = _method(handle, method)
-        return self._exchange(names, call, origin) or [self._at(ast.Expr(call), origin)]
+        return self._exchange(names, call, origin) or [self.at(ast.Expr(call), origin)]
 
     def visit_Break(self, node: ast.Break) -> ast.stmt:
         """Python's own only in a loop that is unrolled while tracing."""
-        return self._at(ast.If(_call("break_"), [ast.Break()], []), node)
+        return self.at(ast.If(_call("break_"), [ast.Break()], []), node)
 
     def visit_Continue(self, node: ast.Continue) -> ast.stmt:
         """As `visit_Break`."""
-        return self._at(ast.If(_call("continue_"), [ast.Continue()], []), node)
+        return self.at(ast.If(_call("continue_"), [ast.Continue()], []), node)
 
     def visit_Return(self, node: ast.Return) -> ast.stmt:
         """A function of the program returns at its end only."""
         value = ast.Constant(None) if node.value is None else self.visit(node.value)
-        return self._at(ast.Return(_call("return_", value)), node)
+        return self.at(ast.Return(_call("return_", value)), node)
 
     def visit_With(self, node: ast.With) -> ast.stmt:
         """Kernels learn the names of their axes."""
@@ -340,14 +324,14 @@ class Rewriter(ast.NodeTransformer):
             names = [] if item.optional_vars is None else scopes.target_names(item.optional_vars)
             as_tuple = ast.Constant(isinstance(item.optional_vars, ast.Tuple | ast.List))
             manager = _call("with_", self.visit(item.context_expr), _strings(names), as_tuple)
-            item.context_expr = self._at(manager, node)
-        node.body = self._block(node.body)
+            item.context_expr = self.at(manager, node)
+        node.body = self.block(node.body)
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         """Checked while tracing when possible, else by the program."""
         args = [self.visit(node.test)] + ([] if node.msg is None else [self.visit(node.msg)])
-        return self._at(ast.Expr(_call("assert_", *args)), node)
+        return self.at(ast.Expr(_call("assert_", *args)), node)
 
     # --- expressions ---------------------------------------------------------------------------
 
@@ -358,13 +342,13 @@ class Rewriter(ast.NodeTransformer):
         result = values[-1]
         for value in reversed(values[:-1]):
             result = _call(function, value, _thunk(result))
-        return self._at(result, node)
+        return self.at(result, node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """``not``; the others are overloaded."""
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
-            return self._at(_call("not_", operand), node)
+            return self.at(_call("not_", operand), node)
         node.operand = operand
         return node
 
@@ -378,95 +362,9 @@ class Rewriter(ast.NodeTransformer):
         result = pairs[-1]
         for pair in reversed(pairs[:-1]):
             result = _call("both", pair, result)
-        return self._at(result, node)
+        return self.at(result, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         """``a if c else b``."""
         branches = [_thunk(self.visit(node.body)), _thunk(self.visit(node.orelse))]
-        return self._at(_call("ternary", self.visit(node.test), *branches), node)
-
-
-_OPERATOR_NAMES: dict[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "truediv",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-    ast.Pow: "pow",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-    ast.LShift: "lshift",
-    ast.RShift: "rshift",
-    ast.MatMult: "matmul",
-}
-
-
-def rewrite(function: FunctionType) -> FunctionType:
-    """The staged form of `function`: same parameters, globals and closure; see the module.
-
-    Raises:
-        LanguageError: the source is not available, or holds a construct without meaning here.
-    """
-    tree = function_tree(function)
-    filename = function.__code__.co_filename
-    free = function.__code__.co_freevars
-    parameters = set(scopes.parameters(tree))
-    rewriter = Rewriter(filename, tree, free)
-    unbound = sorted((rewriter.watched | scopes.declared(tree.body)) - parameters)
-    start: Body = [
-        ast.Assign([_store(name)], ast.Attribute(_load(_RT), "UNBOUND", ast.Load()))
-        for name in unbound
-    ]
-    tree.body = [rewriter._at(node, tree) for node in start] + rewriter._block(tree.body)
-    tree.decorator_list = []
-    tree.returns = None
-    _strip(tree.args)
-    return _compile(function, tree, filename)
-
-
-def _strip(args: ast.arguments) -> None:
-    every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
-    every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
-    for arg in every:
-        arg.annotation = None
-    args.defaults = []
-    args.kw_defaults = [None] * len(args.kwonlyargs)
-
-
-def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> FunctionType:
-    """Compile inside a function that binds the free names, then rebind the author's own cells."""
-    free = [*function.__code__.co_freevars, _RT]
-    binder = ast.FunctionDef(
-        name="_tilecore_binder_",
-        args=ast.arguments(
-            posonlyargs=[],
-            args=[ast.arg(name) for name in free],
-            kwonlyargs=[],
-            kw_defaults=[],
-            defaults=[],
-        ),
-        body=[tree],
-        decorator_list=[],
-    )
-    if hasattr(binder, "type_params"):
-        binder.type_params = []  # type: ignore[attr-defined]
-    module = ast.fix_missing_locations(ast.Module([binder], []))
-    flags = function.__code__.co_flags & _FUTURE
-    compiled = compile(module, filename, "exec", flags=flags, dont_inherit=True)
-    code = _inner(_inner(compiled, "_tilecore_binder_"), tree.name)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells[_RT] = CellType(runtime)
-    closure = tuple(cells[name] for name in code.co_freevars)
-    staged = FunctionType(code, function.__globals__, function.__name__, None, closure)
-    staged.__defaults__ = function.__defaults__
-    staged.__kwdefaults__ = function.__kwdefaults__
-    staged.__qualname__ = function.__qualname__
-    return staged
-
-
-def _inner(code: CodeType, name: str) -> CodeType:
-    return next(
-        item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name
-    )
+        return self.at(_call("ternary", self.visit(node.test), *branches), node)
