@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tilecore_backend_cuda_ampere.driver import StreamHandles
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -100,7 +102,27 @@ class FakeDriver:
     def error_text(self, code: int) -> tuple[str, str]:
         return f"CUDA_ERROR_{code}", "text of the driver"
 
-    def launch_kernel(self, config: Any, function: Any, params: Any, extra: Any) -> int:
+    stream_handles = StreamHandles(lambda stream: stream)
+
+    def function_handle(self, function: int) -> int:
+        return function
+
+    def launch_kernel(self, function: int, *rest: int) -> tuple[int]:
+        """cuLaunchKernel, over the memory that cuLaunchKernelEx would be given."""
+        *extents, smem_bytes, stream, params, extra = rest
+        assert extra == 0
+        config = struct.pack("<7I4xQQI4x", *extents, smem_bytes, stream, 0, 0)
+        memory = ctypes.create_string_buffer(config, 56)
+        return (
+            self.launch_kernel_ex(
+                ctypes.c_void_p(ctypes.addressof(memory)),
+                ctypes.c_void_p(function),
+                ctypes.c_void_p(params),
+                None,
+            ),
+        )
+
+    def launch_kernel_ex(self, config: Any, function: Any, params: Any, extra: Any) -> int:
         """cuLaunchKernelEx: reads the structures of cuda.h at the given addresses."""
         assert extra is None
         status = self.statuses.pop(0) if self.statuses else 0

@@ -114,13 +114,13 @@ def test_configuration_is_laid_out_as_the_driver_declares_it() -> None:
     api = pytest.importorskip("cuda.bindings.driver")
     fake = driver()
     seen: list[bytes] = []
-    original = fake.launch_kernel
+    original = fake.launch_kernel_ex
 
     def spy(config: Any, *rest: Any) -> int:
         seen.append(ctypes.string_at(config.value, 56))
         return original(config, *rest)
 
-    fake.launch_kernel = spy
+    fake.launch_kernel_ex = spy
     launcher(fake, kernel(cluster=(2, 1, 1))).bind((20, 7), 0)(64, 1.0, 128)
     theirs = api.CUlaunchConfig()
     theirs.gridDimX, theirs.gridDimY, theirs.gridDimZ = 2, 7, 1

@@ -1,8 +1,8 @@
 """The few driver calls that loading and launching need, behind one object.
 
-Everything goes through cuda.bindings except the launch itself, which is called through ctypes with
-arguments that are packed once: a fifth of a microsecond less per call, and the same in every
-release. Tests put an object with the same methods in its place.
+Everything goes through cuda.bindings except the launch with attributes: the binding would turn its
+configuration from Python objects into memory at every call, so it is called through ctypes with
+memory that was written once. Tests put an object with the same methods in its place.
 """
 
 from __future__ import annotations
@@ -17,8 +17,22 @@ from typing import Any
 
 from tilecore.errors import LaunchError
 
-LaunchFunction = Callable[[Any, Any, Any, Any], int]
-"""``cuLaunchKernelEx(config, function, parameters, extra) -> CUresult``."""
+LaunchEx = Callable[[Any, Any, Any, Any], int]
+"""``cuLaunchKernelEx(config, function, parameters, extra) -> CUresult``, taking ctypes pointers."""
+
+
+class StreamHandles(dict[int, Any]):
+    """The binding's objects for streams, by handle: made once, found by indexing."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, stream: int) -> Any:
+        if len(self) >= 1024:  # streams that died long ago
+            self.clear()
+        made = self[stream] = self._make(stream)
+        return made
 
 
 class DriverError(LaunchError):
@@ -62,13 +76,23 @@ class Driver:
                 got=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 hint='install the driver, or run with device="emulator"',
             ) from error
+        self.stream_handles = StreamHandles(driver.CUstream)
         self._contexts: dict[int, Any] = {}
         self._guard = threading.Lock()
 
     @property
-    def launch_kernel(self) -> LaunchFunction:
-        """The launch call, taking ctypes pointers."""
+    def launch_kernel(self) -> Callable[..., tuple[int]]:
+        """The binding's ``cuLaunchKernel``; the parameters' address comes as a number."""
+        return self._api.cuLaunchKernel
+
+    @property
+    def launch_kernel_ex(self) -> LaunchEx:
+        """The launch with attributes."""
         return self._library.cuLaunchKernelEx
+
+    def function_handle(self, function: int) -> Any:
+        """A kernel as `launch_kernel` takes it."""
+        return self._api.CUfunction(function)
 
     def device_count(self) -> int:
         """Devices that this process sees."""

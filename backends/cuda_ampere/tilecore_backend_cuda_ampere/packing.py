@@ -1,9 +1,9 @@
 """Packing launch arguments: memory laid out once, a generated function that fills it per call.
 
-The driver takes two pointers per launch: a configuration (grid, block, shared memory, stream,
-attributes) and an array of pointers to the parameters' values. Both are prepared here; a call only
-writes addresses into 8-byte slots and the stream into the configuration. Several threads may
-launch at once, so prepared memory is taken from a pool and put back.
+The driver takes an array of pointers to the parameters' values, and for kernels with clusters or
+overlap a configuration (grid, block, shared memory, stream, attributes). Both are prepared here; a
+call only writes addresses into 8-byte slots, and the stream into the configuration. Several threads
+may launch at once, so prepared memory is taken from a pool and put back.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ class KernelCall:
         found: Any = dict(self.kernel.extra).get("descriptors", ())
         return tuple(found)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Grid, block and dynamic shared bytes, as ``cuLaunchKernel`` takes them."""
+        return (*self.grid, self.kernel.threads, 1, 1, self.kernel.smem_bytes)
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether it needs ``cuLaunchKernelEx``, which costs a little more."""
+        return max(self.kernel.cluster) > 1 or bool(dict(self.kernel.extra).get("overlap"))
+
 
 class LaunchMaker:
     """Makes launch functions for one program; the generated code is compiled once.
@@ -107,7 +117,7 @@ class LaunchMaker:
         """
         if not calls:
             return lambda *values: None
-        names = tuple(call.kernel.name for call in calls)
+        names = tuple(call.kernel.name for call in calls)  # empty grids are left out of `calls`
         code = self._codes.get(names)
         if code is None:
             source = launch_source(calls, self._arguments)
@@ -120,13 +130,18 @@ class LaunchMaker:
             "make": packer.make,
             "encode": packer.encode,
             "start": self._driver.launch_kernel,
+            "start_ex": self._driver.launch_kernel_ex,
+            "handle_of": self._driver.stream_handles,
             "stream_of": stream_of,
             "device": device,
             "recover": _Recovery(calls, device, self._driver, self._explain),
             "bits": _float_bits,
-            **{f"function{i}": ctypes.c_void_p(call.function) for i, call in enumerate(calls)},
             **{f"dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
         }
+        for index, call in enumerate(calls):
+            namespace[f"function{index}"] = self._driver.function_handle(call.function)
+            namespace[f"function_at{index}"] = ctypes.c_void_p(call.function)
+            namespace |= {f"extent{index}_{i}": e for i, e in enumerate(call.extents)}
         exec(code, namespace)
         if self._driver.device_count() == 1:
             return namespace["launch"]
@@ -146,15 +161,20 @@ def launch_source(calls: Sequence[KernelCall], arguments: Sequence[Argument]) ->
     ]
     lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
     lines.append("    stream = stream_of(device)")
+    lines.append("    handle = handle_of[stream]")
     for index, call in enumerate(calls):
-        lines.append(f"    config, config_at, params_at, encoded = kernel{index}")
+        lines.append(f"    config, config_at, params_at, params, encoded = kernel{index}")
         for number, descriptor in enumerate(call.descriptors):
             value = f"v{places[descriptor.buffer]}"
             lines.append(f"    if encoded[{number}] != {value}:")
             lines.append(f"        encode({index}, {number}, {value}, encoded)")
-        lines.append(f"    config[{_STREAM_WORD}] = stream")
-        lines.append(f"    status = start(config_at, function{index}, params_at, None)")
-        lines.append(f"    if status: recover(status, {index}, config_at, params_at)")
+        if call.has_attributes:
+            lines.append(f"    config[{_STREAM_WORD}] = stream")
+            lines.append(f"    status = start_ex(config_at, function_at{index}, params_at, None)")
+        else:
+            extents = ", ".join(f"extent{index}_{i}" for i in range(len(call.extents)))
+            lines.append(f"    status = start(function{index}, {extents}, handle, params, 0)[0]")
+        lines.append(f"    if status: recover(status, {index}, memory, stream)")
     lines.append("    give(memory)")
     return "\n".join(lines) + "\n"
 
@@ -185,15 +205,17 @@ class _Recovery:
         self._driver = driver
         self._explain = explain
 
-    def __call__(self, status: int, index: int, config: Any, params: Any) -> None:
+    def __call__(self, status: int, index: int, memory: Any, stream: int) -> None:
         """Give a new thread its context and launch again, or raise."""
         call = self._calls[index]
         if status == _INVALID_CONTEXT:
             self._driver.make_current(self._device)
+            config, config_at, params_at, *_ = memory[1 + index]
+            config[_STREAM_WORD] = stream
             function = ctypes.c_void_p(call.function)
-            status = self._driver.launch_kernel(config, function, params, None)
+            status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
         if status:
-            raise self._explain(status, call.kernel, call.grid)
+            raise self._explain(int(status), call.kernel, call.grid)
 
 
 class _Packer:
@@ -211,7 +233,8 @@ class _Packer:
         self._encoded: dict[tuple[int, int, int], bytes] = {}
 
     def make(self) -> tuple[Any, ...]:
-        """(slots, (config, config's address, parameters' address, encoded descriptors), ...)."""
+        """Slots, and for each kernel its configuration, that one's address, the parameters'
+        address for ctypes and as a number, and its encoded descriptors."""
         slots = (ctypes.c_uint64 * max(1, len(self._places)))()
         for offset, size in enumerate(self._sizes.values()):
             slots[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
@@ -237,6 +260,7 @@ class _Packer:
             config,
             ctypes.c_void_p(ctypes.addressof(config)),
             ctypes.c_void_p(ctypes.addressof(params)),
+            ctypes.addressof(params),
             encoded,
         )
 

@@ -66,6 +66,11 @@ Status cuLaunchKernelEx(const LaunchConfig* config, void* function, void** param
   for (int i = 0; i < n; ++i) c[i] = a[i] + b[i];
   return 0;
 }
+Status cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                      unsigned bz, unsigned shared_bytes, void* stream, void** params, void** extra) {
+  LaunchConfig config = {{gx, gy, gz}, {bx, by, bz}, shared_bytes, stream, 0, 0};
+  return cuLaunchKernelEx(&config, function, params, extra);
+}
 
 Status cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* found) {
   char versioned[128];
