@@ -79,6 +79,10 @@ def float_literal(value: float, element: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+_RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'
+"""Metadata of branches that are hardly ever taken: `!prof !0`."""
+
+
 class ModuleWriter:
     """Collects functions, declarations and constants of one module; `str()` is the module."""
 
@@ -88,9 +92,12 @@ class ModuleWriter:
         self._globals: dict[str, str] = {}
         self._functions: list[FunctionWriter] = []
         self._attributes: str = "nounwind"
+        self.flushes_bf16 = False
 
     def set_target(self, cpu: str, features: str, vector_bits: int) -> None:
         """Attributes of every function: the CPU, and that full-width vectors are wanted."""
+        # This extension's conversion to bfloat16 takes subnormal inputs for zero.
+        self.flushes_bf16 = "+avx512bf16" in features.split(",")
         self._attributes = (
             f'nounwind "target-cpu"="{cpu}" "target-features"="{features}" '
             f'"prefer-vector-width"="{vector_bits}" "no-trapping-math"="true"'
@@ -129,7 +136,7 @@ class ModuleWriter:
         body = [str(function) for function in self._functions]
         for function in self._functions:
             self._declarations.pop(function.name, None)
-        tail = [f"attributes #0 = {{ {self._attributes} }}"]
+        tail = [f"attributes #0 = {{ {self._attributes} }}", _RARELY]
         return "\n".join([*head, *self._globals.values(), *self._declarations.values(), *body, *tail]) + "\n"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilecore.errors import UnsupportedError
 from tilecore.ir.dtypes import DType
 
-from .builder import FunctionWriter, Value, element_bits, like
+from .builder import FunctionWriter, Value, element_bits, lane_count, like, vector_type
 
 _STORAGE = {
     "float64": "double",
@@ -79,6 +79,8 @@ def narrow(w: FunctionWriter, value: Value, dtype: DType) -> Value:
     """Compute form to storage form; rounds to nearest even."""
     if dtype.is_bool:
         return w.cast("zext", value, like(value.type, "i8"))
+    if dtype.name == "bfloat16" and w.module.flushes_bf16:
+        return _narrow_bf16(w, value)
     if dtype.name in ("float16", "bfloat16"):
         return w.cast("fptrunc", value, like(value.type, _STORAGE[dtype.name]))
     if dtype.name == "tfloat32":
@@ -88,6 +90,32 @@ def narrow(w: FunctionWriter, value: Value, dtype: DType) -> Value:
     if dtype.name in _TINY:
         return _narrow_tiny(w, value, _TINY[dtype.name])
     return value
+
+
+def _narrow_bf16(w: FunctionWriter, value: Value) -> Value:
+    """The hardware's conversion, and a detour for vectors with subnormals, which it flushes."""
+    lanes = lane_count(value.type)
+    if lanes in (4, 8, 16):
+        name = f"llvm.x86.avx512.fpclass.ps.{lanes * 32}"
+        is_tiny = w.call(name, vector_type("i1", lanes), [value, Value("i32", "32")])
+    else:
+        size = w.intrinsic("fabs", [value])
+        below = w.fcmp("olt", size, w.const(2.0**-126, value.type))
+        is_tiny = w.binary("and", below, w.fcmp("one", size, w.const(0.0, value.type)))
+    short = like(value.type, "i16")
+    quick = w.bitcast(w.cast("fptrunc", value, like(value.type, "bfloat")), short)
+    is_any = is_tiny if lanes == 1 else w.intrinsic("vector.reduce.or", [is_tiny], "i1")
+    label, before = w.fresh("bf16."), w.block
+    w.terminate(f"br {is_any}, label %{label}.exact, label %{label}.end, !prof !0")
+    w.begin_block(f"{label}.exact")
+    wide = like(value.type, "i32")
+    bits = w.bitcast(value, wide)
+    odd = w.binary("and", w.binary("lshr", bits, w.const(16, wide)), w.const(1, wide))
+    moved = w.binary("lshr", w.add(w.add(bits, odd), w.const(0x7FFF, wide)), w.const(16, wide))
+    exact = w.select(is_tiny, w.cast("trunc", moved, short), quick)
+    w.begin_block(f"{label}.end")
+    merged = w.emit(short, f"phi {short} [{quick.ref}, %{before}], [{exact.ref}, %{label}.exact]")
+    return w.bitcast(merged, like(value.type, "bfloat"))
 
 
 def _widen_exponent(w: FunctionWriter, value: Value) -> Value:

@@ -57,7 +57,7 @@ def _optimise(text: str, machine: Any) -> Any:
     """
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
@@ -101,7 +101,9 @@ class LoadedCode:
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
         """A ctypes function of the given C types (the GIL is released during calls)."""
-        return ctypes.CFUNCTYPE(result, *arguments)(self.addresses[name])
+        call = ctypes.CFUNCTYPE(result, *arguments)(self.addresses[name])
+        call.code = self  # type: ignore[attr-defined]  (code lives as long as its callers)
+        return call
 
 
 def load_object(code: bytes, exports: Sequence[str], imports: dict[str, int] | None = None) -> LoadedCode:
