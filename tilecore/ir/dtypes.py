@@ -163,6 +163,8 @@ def promote(a: DType, b: DType) -> DType:
     if a.is_float != b.is_float:
         return a if a.is_float else b
     if a.is_float:
+        if (a.mantissa_bits, a.exponent_bits) == (b.mantissa_bits, b.exponent_bits):
+            return float32  # two encodings of one width: neither holds the other's largest values
         if a.mantissa_bits >= b.mantissa_bits and a.exponent_bits >= b.exponent_bits:
             return a
         if b.mantissa_bits >= a.mantissa_bits and b.exponent_bits >= a.exponent_bits:

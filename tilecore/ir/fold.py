@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilecore.ir.dtypes import DType, boolean
+import numpy as np
+
+from tilecore.ir.dtypes import DType, boolean, numpy_dtype, tfloat32
 from tilecore.ir.expr import Binary, Const, Expr, const
 
 _INT_FOLDS: dict[str, Callable[[int, int], int | bool]] = {
@@ -60,7 +62,7 @@ def fold_binary(op: str, a: Expr, b: Expr, dtype: DType) -> Expr:
 
 def _fold_constants(op: str, a: Const, b: Const, dtype: DType) -> Const | None:
     if a.dtype.is_float:
-        return _fold_floats(op, float(a.value), float(b.value), dtype)
+        return _fold_floats(op, float(a.value), float(b.value), a.dtype, dtype)
     if op in ("floordiv", "floormod") and b.value == 0:
         return None
     if op in ("shl", "shr") and not 0 <= int(b.value) < a.dtype.bits:
@@ -73,14 +75,24 @@ def _fold_constants(op: str, a: Const, b: Const, dtype: DType) -> Const | None:
     return Const(wrap_int(int(value), dtype), dtype)
 
 
-def _fold_floats(op: str, a: float, b: float, dtype: DType) -> Const | None:
+def _fold_floats(op: str, a: float, b: float, operand_dtype: DType, dtype: DType) -> Const | None:
     """Fold only what is exact in every float dtype: comparisons, and float64 arithmetic."""
     if op in ("eq", "ne", "lt", "le", "gt", "ge"):
+        if operand_dtype.bits < 16 or operand_dtype is tfloat32:
+            return None
+        # A literal need not be a value of its dtype: 0.1 is compared as what it is rounded to.
+        a, b = _rounded(a, operand_dtype), _rounded(b, operand_dtype)
         return Const(bool(_INT_FOLDS[op](a, b)), boolean)  # type: ignore[arg-type]
     if dtype.bits != 64 or op not in ("add", "sub", "mul"):
         return None
     value = _INT_FOLDS[op](a, b)  # type: ignore[arg-type]
     return None if math.isnan(value) else const(value, dtype)
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    """The value of `dtype` nearest to `value`."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value).astype(numpy_dtype(dtype)))
 
 
 def _fold_logical(op: str, a: Expr, b: Expr, dtype: DType) -> Expr:

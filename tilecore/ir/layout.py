@@ -12,14 +12,15 @@ The idea of shape:stride layouts with XOR swizzles is CuTe's (NVIDIA CUTLASS doc
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilecore.errors import VerifyError
-from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Expr, binary, const
+from tilecore.ir.dtypes import DType, int32, promote
+from tilecore.ir.expr import Cast, Const, Expr, binary, const, dtype_of_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,39 +143,33 @@ class Layout:
         for axis, coordinate in zip(self.axes, coordinates, strict=True):
             digits = split(coordinate, (mode.extent for mode in axis))
             for digit, mode in zip(digits, axis, strict=True):
-                dtype = digit.dtype  # type: ignore[attr-defined]
-                if dtype != total.dtype:  # type: ignore[attr-defined]
-                    from tilecore.ir.expr import Cast
-
-                    total = const(0, dtype) if total == const(0) else Cast(total, dtype)
-                term = binary("mul", digit, const(mode.stride, dtype))
-                total = binary("add", total, term)
+                total, digit = _same_dtype(total, digit)
+                stride = const(mode.stride, dtype_of_expr(digit))
+                total = binary("add", total, binary("mul", digit, stride))
         return total if self.swizzle is None else self.swizzle.apply_expr(total)
 
     def is_injective(self) -> bool:
-        """True when no two coordinates share an offset (checked by enumeration)."""
-        seen = set()
-        for coordinates in itertools.product(*(range(extent) for extent in self.shape)):
-            offset = self.offset(coordinates)
-            if offset in seen:
-                return False
-            seen.add(offset)
-        return True
+        """True when no two coordinates share an offset.
+
+        The swizzle does not matter: it is an involution on offsets.
+        """
+        return _never_meet([(m.extent, m.stride) for axis in self.axes for m in axis])
 
     def contiguous_run(self, axis: int) -> int:
         """How many steps along `axis` from a multiple of the run stay contiguous in memory.
 
         1 when the axis' fastest mode is not unit stride. Limited by the swizzle: inside a run
-        the XOR must leave the low bits alone.
+        the XOR must leave the low bits alone, wherever the other modes make the run begin.
         """
         modes = self.axes[axis]
-        run = 1
-        for mode in modes:
-            if mode.stride != run:
-                break
-            run *= mode.extent
+        run, count = 1, 0
+        while count < len(modes) and modes[count].stride == run:
+            run *= modes[count].extent
+            count += 1
         if self.swizzle is not None and self.swizzle.bits:
-            run = math.gcd(run, 1 << self.swizzle.base)
+            others = [m for k, axis_modes in enumerate(self.axes) if k != axis for m in axis_modes]
+            steps = (mode.stride for mode in (*modes[count:], *others) if mode.extent > 1)
+            run = math.gcd(run, 1 << self.swizzle.base, *steps)
         return run
 
     def __str__(self) -> str:
@@ -287,18 +282,17 @@ class FragmentLayout:
         limit = self.threads if mode.space == THREAD else self.registers
         return mode.stride * mode.extent >= limit
 
+    def _modes_of(self, space: str) -> list[tuple[int, int]]:
+        modes = (*(m for axis in self.axes for m in axis), *self.replication)
+        return [(mode.extent, mode.stride) for mode in modes if mode.space == space]
+
+    def is_injective(self) -> bool:
+        """True when no (thread, register) holds two coordinates; some may hold none."""
+        return all(_never_meet(self._modes_of(space)) for space in (THREAD, REGISTER))
+
     def is_bijective(self) -> bool:
         """True when every (thread, register) below the counts holds exactly one coordinate."""
-        seen = set()
-        total = 0
-        for coordinates in itertools.product(*(range(extent) for extent in self.shape)):
-            for replica in range(self.replicas):
-                place = self.place(coordinates, replica)
-                seen.add(place)
-                total += 1
-                if self.coordinates(*place) != coordinates:
-                    return False
-        return len(seen) == total == self.threads * self.registers
+        return all(_fill_range(self._modes_of(space)) for space in (THREAD, REGISTER))
 
     def __str__(self) -> str:
         def one(mode: FragmentMode) -> str:
@@ -311,10 +305,50 @@ class FragmentLayout:
 
 
 def _weighted(axis: tuple[FragmentMode, ...]) -> list[tuple[int, FragmentMode]]:
-    """Each mode with the weight of one of its steps in the axis' coordinate."""
+    """Each mode that has steps, with the weight of one of them in the axis' coordinate."""
     weights: list[tuple[int, FragmentMode]] = []
     weight = 1
     for mode in axis:
-        weights.append((weight, mode))
+        if mode.extent > 1:
+            weights.append((weight, mode))
         weight *= mode.extent
     return weights
+
+
+def _never_meet(modes: list[tuple[int, int]]) -> bool:
+    """True when all sums of one position per (extent, stride) mode are different."""
+    moving = sorted(((abs(stride), extent) for extent, stride in modes if extent > 1))
+    reach = 0
+    for stride, extent in moving:
+        if stride <= reach:
+            break
+        reach += (extent - 1) * stride
+    else:
+        return True  # each stride passes all that the smaller ones reach
+    sums = np.zeros(1, np.int64)
+    for stride, extent in moving:
+        sums = np.add.outer(sums, stride * np.arange(extent)).ravel()
+    return np.unique(sums).size == sums.size
+
+
+def _fill_range(modes: list[tuple[int, int]]) -> bool:
+    """True when the sums are 0, 1, 2... without gap or repetition: each stride is the product of
+    the smaller modes' extents (no other progressions tile an interval)."""
+    size = 1
+    for stride, extent in sorted((stride, extent) for extent, stride in modes if extent > 1):
+        if stride != size:
+            return False
+        size *= extent
+    return True
+
+
+def _same_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Two index expressions in the wider of their dtypes."""
+    dtype = promote(dtype_of_expr(a), dtype_of_expr(b))
+    return _as_dtype(a, dtype), _as_dtype(b, dtype)
+
+
+def _as_dtype(expr: Expr, dtype: DType) -> Expr:
+    if dtype_of_expr(expr) == dtype:
+        return expr
+    return const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -124,7 +125,7 @@ def map_stmts(block: Block, visit: Callable[[Stmt], Stmt | Block | None]) -> Blo
             inner = getattr(stmt, name, None)
             if inner:
                 new = map_stmts(inner, visit)
-                if new != inner or any(a is not b for a, b in zip(new, inner, strict=True)):
+                if len(new) != len(inner) or any(map(operator.is_not, new, inner)):
                     changes[name] = new
         if changes:
             stmt = dataclasses.replace(stmt, **changes)
