@@ -31,7 +31,8 @@ def running_mean(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
 
 def reference(x: np.ndarray) -> np.ndarray:
     padded = np.pad(x.astype(np.float64), 1)
-    counts = np.convolve(np.ones(x.size), np.ones(3), "same") if x.size else np.ones(0)
+    at = np.arange(x.size)
+    counts = 1.0 + (at > 0) + (at + 1 < x.size)
     return (padded[:-2] + padded[1:-1] + padded[2:]) / counts
 
 

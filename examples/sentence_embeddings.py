@@ -9,9 +9,8 @@ tile programs. The model is read from a PyPI package, nothing is downloaded at r
 
 import sys
 
-from tilecore_kernels import minilm
-
 from tilecore.targets import choose_target
+from tilecore_kernels import minilm
 
 
 def main() -> None:

@@ -347,8 +347,8 @@ FAULTS = (
         "truncating_division", "*/binary-*op=floordiv-dtype=int32", _in_exprs(_truncating_division)
     ),
     Fault("logical_shift", "*/binary-*op=shr*", _in_exprs(_logical_shift)),
-    Fault("swapped_operands", "gemm/*", _swap_gemm_operands),
-    Fault("forgotten_transposition", "gemm/*", _forget_transposition),
+    Fault("swapped_operands", "gemm/gemm_tiled*tile=32x32x32*", _swap_gemm_operands),
+    Fault("forgotten_transposition", "gemm/gemm_tiled*tile=32x32x32*", _forget_transposition),
     Fault("never_cleared", "gemm/gemm_clear*", _never_clear),
     Fault("lost_step", "pipeline/*", _lose_last_step),
     Fault("stale_stage", "pipeline/*", _stale_stage),

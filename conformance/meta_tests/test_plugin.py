@@ -15,7 +15,7 @@ SUITE = ["--pyargs", "tilecore_conformance", "-p", "fakes", "-p", "no:cacheprovi
 
 def _pytest(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *SUITE, *arguments],
+        [sys.executable, "-m", "pytest", *SUITE, *arguments],
         cwd=cwd,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE), "HOME": str(cwd)},
         capture_output=True,

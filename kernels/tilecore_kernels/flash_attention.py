@@ -27,6 +27,18 @@ from tilecore_kernels.attention_problem import (
 from tilecore_kernels.family import Family
 
 
+def tensor_types(p: AttentionProblem) -> tuple[Any, ...]:
+    """Types of Q, K, V, the lengths, the output and the log-sum-exp."""
+    return (
+        T.Tensor((p.batch, p.heads, p.q_len, p.dim), p.dtype),
+        T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim), p.dtype),
+        T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim_v), p.dtype),
+        T.Tensor((p.batch,), "int32"),
+        T.Tensor((p.batch, p.heads, p.q_len, p.dim_v), p.dtype),
+        T.Tensor((p.batch, p.heads, p.q_len), "float32"),
+    )
+
+
 def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
     """Tile program over (batch, heads, length, dim) tensors; see `AttentionProblem`."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
@@ -123,13 +135,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                     peak[i] = T.if_then_else(peak[i] == minus_inf, minus_inf, total[i])
                 T.copy(peak, LSE[batch, head, first_q : first_q + tile_q])
 
-    Q_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim), dtype)
-    K_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim), dtype)
-    V_type = T.Tensor((p.batch, p.kv_heads, p.kv_len, p.dim_v), dtype)
-    Out_type = T.Tensor((p.batch, p.heads, p.q_len, p.dim_v), dtype)
-    LSE_type = T.Tensor((p.batch, p.heads, p.q_len), "float32")
-    Lengths_type = T.Tensor((p.batch,), "int32")
-
+    Q_type, K_type, V_type, Lengths_type, Out_type, LSE_type = tensor_types(p)
     if p.padded:
 
         @T.prim_func

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from tilecore_conformance import bounds
+from tilecore_conformance.experiment import Expected, Experiment, output
 from tilecore_kernels import FAMILIES
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
 from tilecore_kernels.reduce import ReduceProblem
@@ -12,9 +15,6 @@ from tilecore_kernels.rms_norm import NormProblem
 from tilecore_kernels.softmax import SoftmaxProblem
 from tilecore_kernels.tiles import RowConfig
 from tilecore_kernels.transpose import TransposeConfig, TransposeProblem
-
-from tilecore_conformance import bounds
-from tilecore_conformance.experiment import Expected, Experiment, output
 
 Bound = Any
 

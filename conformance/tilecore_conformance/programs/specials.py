@@ -5,16 +5,16 @@
 from typing import Any
 
 import numpy as np
-from tilecore_kernels import FAMILIES
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
-from tilecore_kernels.softmax import SoftmaxProblem
-from tilecore_kernels.tiles import RowConfig
 
 import tilecore.language as T
 from tilecore_conformance import bounds
 from tilecore_conformance.experiment import Expected, Experiment, normal, output, special
 from tilecore_conformance.programs.elementwise import BINARY, EXACT, UNARY
 from tilecore_conformance.programs.families import experiment_of
+from tilecore_kernels import FAMILIES
+from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.softmax import SoftmaxProblem
+from tilecore_kernels.tiles import RowConfig
 
 
 def special_unary(rng: np.random.Generator, op: str, dtype: str = "float32") -> Experiment:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tilecore.ir.verifier import verify
 
 import tilecore
 from tilecore.ir.parser import parse_program
 from tilecore.ir.printer import format_program
+from tilecore.ir.verifier import verify
 from tilecore_conformance.cases import all_cases
 from tilecore_conformance.programs import build
 from tilecore_conformance.subjects import Subject

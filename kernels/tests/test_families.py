@@ -1,0 +1,152 @@
+"""Every family: its programs mean what its reference says, and its configurations are legal."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+from tilecore.reference import run
+from tilecore.target import Target
+from tilecore_kernels import FAMILIES
+from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, visible_pairs
+from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
+from tilecore_kernels.flash_attention import flash_attention
+from tilecore_kernels.gemm import GemmProblem
+from tilecore_kernels.gemm_configs import GemmConfig
+from tilecore_kernels.reduce import ReduceProblem
+from tilecore_kernels.rms_norm import NormProblem
+from tilecore_kernels.softmax import SoftmaxProblem
+from tilecore_kernels.transpose import TransposeProblem
+
+CORE = Target("host", "any")
+LANES = (
+    Target("wide", "large_memory", 32, 1024, 232_448, 255),
+    Target("wide", "middle_memory", 32, 1024, 166_912, 255),
+    Target("wide", "small_memory", 32, 1024, 101_376, 255),
+    Target("wide", "wide_warps", 64, 1024, 65_536, 512),
+)
+"""Numbers of targets as they occur: warps of 32 and 64 lanes, 64 to 227 KiB of shared memory."""
+
+SMALL: dict[str, tuple[Any, ...]] = {
+    "add": (AddProblem(5, 33), AddProblem(1, 1, "float16"), AddProblem(0, 7)),
+    "bias_activation": tuple(
+        BiasActivationProblem(3, 65, name)
+        for name in ("identity", "relu", "gelu", "gelu_tanh", "silu", "tanh")
+    ),
+    "softmax": (SoftmaxProblem(3, 33), SoftmaxProblem(2, 5000), SoftmaxProblem(1, 1)),
+    "rms_norm": (NormProblem(3, 33), NormProblem(2, 70_000)),
+    "layer_norm": (NormProblem(3, 33), NormProblem(2, 70_000)),
+    "reduce": (
+        ReduceProblem(3, 33), ReduceProblem(2, 70_000, "max"), ReduceProblem(3, 65, "min", "int8"),
+        ReduceProblem(3, 65, "absmax", "float16"),
+    ),
+    "transpose": (TransposeProblem(33, 65), TransposeProblem(1, 7, "float16")),
+    "gemm": (
+        GemmProblem(33, 65, 17),
+        GemmProblem(7, 5, 0),
+        GemmProblem(33, 31, 65, "float16", transpose_a=True, has_bias=True, activation="gelu"),
+        GemmProblem(31, 33, 64, "int8", transpose_b=True),
+        GemmProblem(16, 16, 16, "float64", activation="relu"),
+    ),
+    "flash_attention": (
+        AttentionProblem(1, 2, 33, 16),
+        AttentionProblem(2, 4, 17, 16, kv_heads=2, kv_len=33, right=0, has_lse=True),
+        AttentionProblem(1, 2, 33, 16, kv_len=7, right=0),
+        AttentionProblem(1, 2, 33, 16, kv_heads=1, left=5, right=0),
+        AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True),
+        AttentionProblem(1, 1, 9, 16, dim_v=8, softmax_scale=0.5),
+        AttentionProblem(1, 2, 9, 16, score_mod=lambda s, h, q, k: s - 0.1 * (q - k)),
+    ),
+}  # fmt: skip
+PROBLEMS = [(name, problem) for name, problems in SMALL.items() for problem in problems]
+
+
+def _label(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _check(name: str, problem: Any, config: Any) -> None:
+    """Run a program in float64 and compare: only the program's own logic can differ."""
+    family = FAMILIES[name]
+    program = family.program(problem, config).program
+    arrays = family.inputs(problem, np.random.default_rng(0))
+    outputs = [
+        np.zeros(shape, numpy_dtype(dtype_of(dtype))) for shape, dtype in family.outputs(problem)
+    ]
+    names = [param.name for param in program.params]
+    results = run(program, dict(zip(names, (*arrays, *outputs), strict=True)))
+    wanted = family.reference(problem, *arrays)
+    for parameter, value in zip(names[len(arrays) :], wanted, strict=True):
+        got = results.get(parameter, outputs[names.index(parameter) - len(arrays)])
+        np.testing.assert_allclose(got.astype(np.float64), value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "problem"), PROBLEMS, ids=_label)
+def test_program_means_its_reference_on_a_core(name: str, problem: Any) -> None:
+    _check(name, problem, FAMILIES[name].default_config(problem, CORE))
+
+
+@pytest.mark.parametrize(("name", "problem"), PROBLEMS, ids=_label)
+def test_program_means_its_reference_on_lanes(name: str, problem: Any) -> None:
+    _check(name, problem, FAMILIES[name].default_config(problem, LANES[3]))
+
+
+@pytest.mark.parametrize("target", [CORE, *LANES], ids=lambda target: target.arch)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_configs_exist_and_do_not_repeat(name: str, target: Target) -> None:
+    family = FAMILIES[name]
+    for problem in (*family.problems, *SMALL[name]):
+        configs = family.configs(problem, target)
+        assert configs, f"no legal configuration for {problem}"
+        assert len(set(configs)) == len(configs)
+        if target.max_threads:
+            assert all(c.threads <= target.max_threads for c in configs)
+            assert all(c.threads % target.lanes_per_warp == 0 for c in configs)
+
+
+@pytest.mark.parametrize("target", LANES, ids=lambda target: target.arch)
+def test_gemm_configs_fit_shared_memory(target: Target) -> None:
+    for config in FAMILIES["gemm"].configs(GemmProblem(4096, 4096, 4096, "float16"), target):
+        assert isinstance(config, GemmConfig)
+        row_bytes = 2 * config.block_k
+        used = config.num_stages * (config.block_m + config.block_n) * row_bytes
+        assert used <= target.smem_bytes
+
+
+def test_gemm_prefers_large_tiles_for_large_problems() -> None:
+    for target in LANES:
+        large = FAMILIES["gemm"].default_config(GemmProblem(8192, 8192, 8192, "float16"), target)
+        small = FAMILIES["gemm"].default_config(GemmProblem(64, 64, 8192, "float16"), target)
+        assert large.block_m * large.block_n >= 128 * 128
+        assert small.block_m * small.block_n <= 64 * 64
+
+
+def test_attention_program_is_short() -> None:
+    """The tile program is what an author reads: under 120 lines with everything it covers."""
+    assert len(inspect.getsource(flash_attention).splitlines()) < 120
+
+
+def test_tiles_do_not_change_the_answer() -> None:
+    problem = AttentionProblem(1, 2, 37, 16, kv_len=53, right=0, left=20, has_lse=True)
+    for block_q, block_k in ((16, 16), (64, 16), (16, 64), (7, 13)):
+        _check("flash_attention", problem, AttentionConfig(block_q, block_k, 2, 64))
+
+
+def test_masks_are_aligned_to_the_bottom_right() -> None:
+    problem = AttentionProblem(1, 1, 2, 8, kv_len=4, right=0)
+    assert visible_pairs(problem).tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert visible_pairs(replace(problem, left=1)).tolist() == [[0, 1, 1, 0], [0, 0, 1, 1]]
+
+
+def test_wrong_problems_are_refused() -> None:
+    from tilecore.errors import LanguageError
+
+    with pytest.raises(LanguageError, match="multiple"):
+        AttentionProblem(1, 4, 8, 8, kv_heads=3)
+    with pytest.raises(LanguageError, match="positive"):
+        AttentionProblem(1, 4, 8, 8, softmax_scale=-1.0)
