@@ -23,8 +23,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
     kernel = current().require_kernel("T.use_swizzle")
     if order not in ("row", "column", "col"):
         fail("T.use_swizzle order", expected="'row' or 'column'", got=order)
-    if isinstance(panel_size, bool) or not isinstance(panel_size, int) or panel_size < 1:
-        fail("panel_size must be a positive constant", got=panel_size)
+    panel_size = ops.static_int(panel_size, "panel_size")
     if enable:
         kernel.block_order = BlockOrder(panel_size, "row" if order == "row" else "column")
 

@@ -145,9 +145,7 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> BufferValue:
     if builder.inside("parallel"):
         fail("T.alloc_barrier inside T.Parallel")
     counts = [arrive_count] if isinstance(arrive_count, int) else list(arrive_count)
-    for count in counts:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            fail("arrive_count must be positive constants", got=arrive_count)
+    counts = [ops.static_int(count, "arrive_count") for count in counts]
     name = builder.unique(builder.take_hint("barrier"))
     shape: tuple[Expr, ...] = (const(len(counts), int32),)
     buffer = Buffer(name, shape, uint64, Scope.SHARED, loc=caller_loc())

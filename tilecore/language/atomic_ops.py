@@ -7,7 +7,7 @@ from typing import Any
 
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Const, Expr, Var, const
+from tilecore.ir.expr import Const, Var, const
 from tilecore.ir.stmts import Atomic
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, current
@@ -170,8 +170,8 @@ def _packed(width: int, dst: Any, value: Any, return_prev: bool) -> None:
         if element is None:
             fail(f"{name} of {what} is no place in memory", got=ops.describe(place))
         buffer, indices = element
-        extents: list[Expr | None] = [None] * (len(indices) - 1) + [const(width, int32)]
-        regions.append(Region(buffer, indices, tuple(extents)))
+        points: tuple[None, ...] = (None,) * (len(indices) - 1)
+        regions.append(Region(buffer, indices, (*points, const(width, int32))))
     require_scope(regions[0].buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
     builder.emit(Atomic("add", regions[0], regions[1], "relaxed", None, caller_loc()))
 

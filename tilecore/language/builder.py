@@ -7,7 +7,7 @@ a builder is current (a context variable, so several threads may trace at once).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -233,7 +233,7 @@ def current_or_none() -> Builder | None:
 
 
 @contextmanager
-def tracing(builder: Builder) -> Iterator[Builder]:
+def tracing(builder: Builder) -> Generator[Builder]:
     """Make `builder` current."""
     token = _CURRENT.set(builder)
     try:

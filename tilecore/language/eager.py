@@ -37,7 +37,11 @@ class TensorKey:
     dtype: DType
 
 
-UNKNOWN_TENSOR: Any = type("UnknownTensor", (), {"__repr__": lambda _: "a tensor"})()
+class UnknownTensor:
+    """A tensor argument of which only the sizes are known."""
+
+
+UNKNOWN_TENSOR = UnknownTensor()
 """Stands for a tensor argument of which only the sizes are known (``f.compile(M=1024)``)."""
 
 

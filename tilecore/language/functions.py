@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
@@ -18,8 +17,8 @@ from tilecore.language.bindings import settle
 from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.indexing import element_of
-from tilecore.language.locate import fail, refuse
-from tilecore.language.operators import describe
+from tilecore.language.locate import fail, refuse, scope_around
+from tilecore.language.operators import describe, static_int
 from tilecore.language.source import function_loc
 from tilecore.language.staging import rewrite
 from tilecore.language.types import Ref, declare_param, scalar_dtype
@@ -75,9 +74,7 @@ def set_outputs(program: Program, out_idx: int | Sequence[int] | None) -> Progra
     count = len(program.params)
     result: list[int] = []
     for index in indices:
-        if not isinstance(index, int) or not -count <= index < count:
-            fail("out_idx names no parameter", expected=f"{-count} to {count - 1}", got=index)
-        place = index % count
+        place = static_int(index, "out_idx", at_least=-count, at_most=count - 1) % count
         if not isinstance(program.params[place], Buffer):
             fail("an output must be a tensor", got=f"scalar parameter {program.params[place]}")
         if place in result:
@@ -205,8 +202,7 @@ def prim_func(function: Callable[..., Any] | None = None, *, eager_jit: bool = F
         return prim_func
     if not isinstance(function, FunctionType):
         fail("T.prim_func decorates a function", got=describe(function))
-    outer = dict(sys._getframe(1).f_locals)
-    return PrimFunc(trace(function, outer))
+    return PrimFunc(trace(function, scope_around(1)))
 
 
 class Macro:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
@@ -21,7 +20,7 @@ from tilecore.errors import ArgumentError, LanguageError
 from tilecore.ir.program import Program
 from tilecore.language.eager import UNKNOWN_TENSOR, TensorKey, tensor_key, trace_eager
 from tilecore.language.functions import PrimFunc, annotations_of
-from tilecore.language.locate import fail
+from tilecore.language.locate import fail, scope_around
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc, function_tree
 from tilecore.language.staging import rewrite
@@ -272,5 +271,4 @@ def _decorate(func: Any, options: Mapping[str, Any], depth: int = 1) -> Any:
         return JitProgram(func, options)
     if not isinstance(func, FunctionType):
         fail("tilecore.jit decorates a function", got=describe(func))
-    outer = dict(sys._getframe(depth).f_locals)
-    return JitFunction(func, outer, options)
+    return JitFunction(func, scope_around(depth), options)

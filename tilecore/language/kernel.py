@@ -104,12 +104,8 @@ class KernelLaunch:
 def _thread_dims(threads: Any) -> tuple[int, ...]:
     if threads is None:
         return (DEFAULT_THREADS,)
-    dims = tuple(threads) if isinstance(threads, list | tuple) else (threads,)
-    for dim in dims:
-        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-            fail(
-                "threads must be positive constants", expected="an integer or a tuple", got=threads
-            )
+    given = tuple(threads) if isinstance(threads, list | tuple) else (threads,)
+    dims = tuple(ops.static_int(dim, "threads") for dim in given)
     if not 1 <= len(dims) <= 3:
         fail("threads has 1 to 3 axes", got=threads)
     return dims
@@ -130,8 +126,7 @@ def ClusterKernel(
         refuse("T.ClusterKernel(prelude=...)", "source text of one target is no tile program")
     dims = (cluster_dims,) if isinstance(cluster_dims, int) else tuple(cluster_dims)
     padded = (*dims, 1, 1, 1)[:3]
-    if any(isinstance(dim, bool) or not isinstance(dim, int) or dim < 1 for dim in padded):
-        fail("cluster_dims must be positive constants", got=cluster_dims)
+    padded = tuple(ops.static_int(dim, "cluster_dims") for dim in padded)
     return KernelLaunch(blocks, threads, (padded[0], padded[1], padded[2]))
 
 
@@ -178,5 +173,4 @@ def get_block_bindings() -> tuple[Scalar, Scalar, Scalar]:
 
 
 def _check_dim(dim: int) -> None:
-    if not isinstance(dim, int) or not 0 <= dim <= 2:
-        fail("there are three axes", expected="0, 1 or 2", got=dim)
+    ops.static_int(dim, "an axis", at_least=0, at_most=2)

@@ -6,8 +6,8 @@ frame outside this package is the author's line.
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
 from typing import Any, NoReturn
 
 from tilecore.errors import LanguageError, Loc, UnsupportedError
@@ -17,7 +17,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 def caller_loc() -> Loc | None:
     """The author's current line: the innermost frame outside `tilecore.language`."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     if frame is None:
@@ -42,3 +42,14 @@ def fail(
 def refuse(what: str, reason: str, *, hint: str | None = None) -> NoReturn:
     """Raise an `UnsupportedError` that names a construct which is not supported, and why."""
     raise UnsupportedError(f"{what} is not supported: {reason}", loc=caller_loc(), hint=hint)
+
+
+def scope_around(depth: int) -> dict[str, Any]:
+    """Names of the scope where the author's decorator stands, `depth` calls above the caller.
+
+    Annotations kept as strings are evaluated there: a factory's arguments are in no closure.
+    """
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame.f_back if frame is not None else None
+    return {} if frame is None else dict(frame.f_locals)

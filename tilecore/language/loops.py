@@ -15,7 +15,7 @@ from tilecore.ir.stmts import Hints, LoopKind, PipelineSpec
 from tilecore.language.linear import difference
 from tilecore.language.locate import fail, refuse
 from tilecore.language.math_ops import ceildiv
-from tilecore.language.operators import as_index, same_index_dtype
+from tilecore.language.operators import as_index, same_index_dtype, static_int
 from tilecore.language.values import Scalar
 
 
@@ -170,8 +170,7 @@ def Pipelined(
     """
     if sync:
         refuse("T.Pipelined(sync=...)", "the compiler places the waits of a pipeline")
-    if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 0:
-        fail("num_stages must be a constant", expected="an integer of 0 or more", got=num_stages)
+    num_stages = static_int(num_stages, "num_stages", at_least=0)
     if order and stage and len(order) != len(stage):
         fail("order and stage differ in length", expected=len(order), got=len(stage))
     if stage and not num_stages:
@@ -200,8 +199,7 @@ def Persistent(domain: Sequence[Any], wave_size: Any, index: Any, group_size: in
         group_size: tiles of the last axis in one group.
     """
     axes = _extents(tuple(domain), "T.Persistent")
-    if not isinstance(group_size, int) or group_size < 1:
-        fail("group_size must be a positive constant", got=group_size)
+    group_size = static_int(group_size, "group_size")
     wave = as_index(wave_size, "wave_size")
     first = as_index(index, "index")
     return LoopSpec("persistent", axes, what="T.Persistent", persistent=(wave, first, group_size))

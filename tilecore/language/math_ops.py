@@ -164,7 +164,7 @@ def truncdiv(a: Any, b: Any) -> Any:
     if kind.kind == "uint":
         return Scalar(binary("floordiv", x, y))
     quotient = Scalar(binary("floordiv", x, y))
-    inexact = Scalar(binary("floormod", x, y)) != 0
+    inexact = Scalar(ops.arithmetic("ne", Scalar(binary("floormod", x, y)), 0))
     negative = (Scalar(x) < 0) ^ (Scalar(y) < 0)
     return if_then_else(inexact & negative, quotient + 1, quotient)
 

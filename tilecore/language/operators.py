@@ -292,6 +292,25 @@ def select(condition: Any, a: Any, b: Any) -> Expr:
     return x if x == y else Select(test, x, y, dtype_of(x))
 
 
+def static_int(value: Any, what: str, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """An integer known while tracing.
+
+    Raises:
+        LanguageError: it is none, or out of range.
+    """
+    value = plain(value)
+    to_expr = getattr(value, "to_expr", None)
+    if to_expr is not None:
+        expr = to_expr()
+        value = expr.value if isinstance(expr, Const) else value
+    wanted = f"{at_least} or more" if at_most is None else f"{at_least} to {at_most}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        fail(f"{what} must be a constant integer", expected=wanted, got=describe(value))
+    if value < at_least or (at_most is not None and value > at_most):
+        fail(f"{what} is out of range", expected=wanted, got=value)
+    return value
+
+
 def as_index(value: Any, what: str = "index") -> Expr:
     """An index expression: int32 or int64. Narrow integers are widened.
 

@@ -56,8 +56,7 @@ def reduce(
 
 
 def _axis(dim: int, rank: int, what: str) -> int:
-    if isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank:
-        fail(f"{what} has no such axis", expected=f"{-rank} to {rank - 1}", got=dim)
+    dim = ops.static_int(dim, f"axis of {what}", at_least=-rank, at_most=rank - 1)
     return dim % rank
 
 

@@ -215,7 +215,11 @@ class _NoArithmetic:
 
     __array_ufunc__ = None
     __hash__ = object.__hash__
-    description: str
+
+    @property
+    def description(self) -> str:
+        """A short name for messages."""
+        raise NotImplementedError
 
     def __bool__(self) -> bool:
         return True
