@@ -36,7 +36,7 @@ def run(body, threads=128, smem_bytes=0, tensor=None):
     source = Source(text, "c++", (KernelSource("faulty", (c,), (const(1),), threads, smem_bytes),))
     target = make_target("sm_%d%d" % torch.cuda.get_device_capability())
     artifact = compile_cubin(source, target, CompileOptions())
-    call = KernelCaller(program, CudaLauncher(program, source, artifact, target)).call
+    call = KernelCaller(program, CudaLauncher(program, source, artifact, target))
     call(torch.zeros(1024, device="cuda") if tensor is None else tensor)
     synchronize()
 """

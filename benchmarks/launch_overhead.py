@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     caller, launcher = make_caller()
-    call = caller.call
+    call = caller
     a, b, c = (torch.randn(SIZE, device="cuda") for _ in range(3))
     call(a, b, c)
     rows: dict[str, Callable[[], None]] = raw_launches(launcher, [a, b, c])

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 
 def caller(prog: Any, **launcher: Any) -> Any:
-    return KernelCaller(prog, RecordingLauncher(**launcher)).call
+    return KernelCaller(prog, RecordingLauncher(**launcher))
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -119,7 +119,7 @@ def test_declared_strides_are_solved_and_compared() -> None:
     S = Var("S")
     prog = program(tensor("A", M, 6, strides=(S, 1)), symbols=(M, S))
     launcher = RecordingLauncher()
-    call = KernelCaller(prog, launcher).call
+    call = KernelCaller(prog, launcher)
     call(f32(4, 10)[:, :6])
     assert launcher.binds == [((4, 10), 0)]
     with pytest.raises(ArgumentError, match=r"wrong strides; expected \(10, 1\), got \(10, -1\)"):
@@ -135,7 +135,7 @@ def test_strides_of_axes_of_extent_one_are_free() -> None:
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
 def test_empty_tensors_of_any_stride_pass(m: int, k: int, n: int) -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(MATMUL, launcher).call
+    call = KernelCaller(MATMUL, launcher)
     call(np.empty((m, k), np.float32), np.empty((k, n), np.float32), np.empty((m, n), np.float32))
     assert launcher.binds == [((k, m, n), 0)]
 
@@ -175,7 +175,7 @@ class DeviceArray:
 
 def test_device_array_interface() -> None:
     launcher = RecordingLauncher(device_kind="cuda")
-    call = KernelCaller(program(tensor("A", M), tensor("C", M), symbols=(M,)), launcher).call
+    call = KernelCaller(program(tensor("A", M), tensor("C", M), symbols=(M,)), launcher)
     call(DeviceArray(1), DeviceArray(1, data=(8192, False)))
     assert launcher.launches == [(4096, 8192, 4)]
     assert launcher.binds == [((4,), 1)]
@@ -203,7 +203,7 @@ class OnlyDlpack:
 def test_dlpack_objects(make: Any) -> None:
     launcher = RecordingLauncher()
     owner = make()
-    KernelCaller(program(tensor("C", M), symbols=(M,)), launcher).call(OnlyDlpack(owner))
+    KernelCaller(program(tensor("C", M), symbols=(M,)), launcher)(OnlyDlpack(owner))
     address = owner.ctypes.data if isinstance(owner, np.ndarray) else owner.data_ptr()
     assert launcher.launches == [(address, 4)]
 
@@ -222,7 +222,7 @@ def test_dtypes_of_both_libraries(dtype: Any) -> None:
 def test_packed_elements_take_fewer_bytes() -> None:
     launcher = RecordingLauncher()
     prog = program(tensor("C", M, K, dtype=float4_e2m1fn), tensor("B", K), symbols=(M, K))
-    call = KernelCaller(prog, launcher).call
+    call = KernelCaller(prog, launcher)
     call(np.zeros((3, 4), np.uint8), f32(7))
     assert launcher.binds == [((7, 3), 0)]
     with pytest.raises(ArgumentError, match=r"expected \(3, 5\) \(packed from \(3, 9\)\)"):
@@ -240,7 +240,7 @@ def test_packed_elements_take_fewer_bytes() -> None:
 )
 def test_scalars(dtype: Any, good: list[Any], bad: list[Any]) -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(program(Var("s", dtype), tensor("C", M), symbols=(M,)), launcher).call
+    call = KernelCaller(program(Var("s", dtype), tensor("C", M), symbols=(M,)), launcher)
     for value in good * 3:
         call(value, C[0])
         passed = launcher.launches[-1][0]

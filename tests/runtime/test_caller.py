@@ -56,7 +56,7 @@ libraries = st.sampled_from(["numpy", "torch"])
 def test_any_sequence_of_calls_launches_what_was_passed(calls: list[Any]) -> None:
     """Whatever was remembered from earlier calls, each launch has this call's facts."""
     launcher = RecordingLauncher()
-    call = KernelCaller(MATMUL, launcher).call
+    call = KernelCaller(MATMUL, launcher)
     for (a_lib, b_lib, c_lib), (m, k, n) in calls * 2:
         a, b, c = make(a_lib, m, k), make(b_lib, k, n), make(c_lib, m, n)
         assert call(a, b, c) is None
@@ -67,7 +67,7 @@ def test_any_sequence_of_calls_launches_what_was_passed(calls: list[Any]) -> Non
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_keywords_and_positions_mix(library: str) -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(MATMUL, launcher).call
+    call = KernelCaller(MATMUL, launcher)
     a, b, c = make(library, 2, 3), make(library, 3, 4), make(library, 2, 4)
     for _ in range(3):
         call(a, b, c)
@@ -87,7 +87,7 @@ def test_outputs_are_allocated_returned_and_fresh(library: str) -> None:
         tensor("A", M), tensor("D", binary("mul", M, const(2))), tensor("C", M),
         symbols=(M,), outputs=(1, 2),
     )  # fmt: skip
-    call = KernelCaller(prog, RecordingLauncher(copy)).call
+    call = KernelCaller(prog, RecordingLauncher(copy))
     results = []
     for value in range(1, 6):
         a = make(library, 3) * value
@@ -109,21 +109,21 @@ def test_outputs_are_allocated_returned_and_fresh(library: str) -> None:
 
 def test_one_output_is_returned_bare() -> None:
     prog = program(tensor("A", M), tensor("C", M), symbols=(M,), outputs=(1,))
-    call = KernelCaller(prog, RecordingLauncher()).call
+    call = KernelCaller(prog, RecordingLauncher())
     assert [call(torch.ones(5)).shape for _ in range(3)] == [(5,)] * 3
     assert call(np.ones(5, np.float32)).shape == (5,)
 
 
 def test_outputs_without_tensor_inputs_come_from_numpy() -> None:
     prog = program(Var("n", int32), tensor("C", 4), outputs=(1,))
-    call = KernelCaller(prog, RecordingLauncher()).call
+    call = KernelCaller(prog, RecordingLauncher())
     assert [type(call(3)) for _ in range(3)] == [np.ndarray] * 3
 
 
 def test_workspaces_are_passed_and_separate() -> None:
     prog = program(tensor("C", M), symbols=(M,), workspaces=(tensor("W", M, 7), tensor("V", 2)))
     launcher = RecordingLauncher()
-    call = KernelCaller(prog, launcher).call
+    call = KernelCaller(prog, launcher)
     c = torch.ones(3)
     for _ in range(3):
         call(c)
@@ -134,7 +134,7 @@ def test_workspaces_are_passed_and_separate() -> None:
 
 def test_facts_that_change_in_place_are_noticed() -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(program(tensor("C", M, N), symbols=(M, N)), launcher).call
+    call = KernelCaller(program(tensor("C", M, N), symbols=(M, N)), launcher)
     c = torch.ones(4, 6)
     for _ in range(3):
         call(c)
@@ -158,7 +158,7 @@ def test_facts_that_change_in_place_are_noticed() -> None:
 
 def test_subclasses_and_gradients_take_the_careful_way() -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(program(tensor("C", M), symbols=(M,)), launcher).call
+    call = KernelCaller(program(tensor("C", M), symbols=(M,)), launcher)
     values = [
         torch.ones(4), torch.nn.Parameter(torch.ones(4)), torch.ones(4, requires_grad=True),
         np.ones(4, np.float32), np.ones(4, np.float32).view(np.recarray),
@@ -171,7 +171,7 @@ def test_subclasses_and_gradients_take_the_careful_way() -> None:
 def test_parameters_named_like_the_generated_code() -> None:
     names = ["_recent", "_missing", "_miss", "_launch", "_extra", "_named", "_result", "call", "x0"]
     launcher = RecordingLauncher()
-    call = KernelCaller(program(*(tensor(name, 2) for name in names)), launcher).call
+    call = KernelCaller(program(*(tensor(name, 2) for name in names)), launcher)
     tensors = {name: torch.ones(2) for name in names}
     for _ in range(3):
         call(**tensors)
@@ -181,13 +181,13 @@ def test_parameters_named_like_the_generated_code() -> None:
 
 def test_parameter_that_is_a_python_keyword_goes_by_position() -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(program(tensor("in", 2), tensor("C", 2)), launcher).call
+    call = KernelCaller(program(tensor("in", 2), tensor("C", 2)), launcher)
     call(torch.ones(2), torch.ones(2))
     assert len(launcher.launches) == 1
 
 
 def test_arguments_are_not_kept_alive() -> None:
-    call = KernelCaller(MATMUL, RecordingLauncher()).call
+    call = KernelCaller(MATMUL, RecordingLauncher())
     tensors = [torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 4)]
     references = [weakref.ref(t) for t in tensors]
     for _ in range(3):
@@ -214,7 +214,7 @@ def test_launcher_with_nothing_but_a_call() -> None:
         launches.append(arguments)
 
     a, b, c = torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 4)
-    call = KernelCaller(MATMUL, launcher).call
+    call = KernelCaller(MATMUL, launcher)
     for _ in range(3):
         call(a, b, c)
     assert launches == [(address(a), address(b), address(c), 3, 2, 4)] * 3
@@ -222,7 +222,7 @@ def test_launcher_with_nothing_but_a_call() -> None:
 
 def test_many_sizes_and_threads() -> None:
     launcher = RecordingLauncher()
-    call = KernelCaller(program(tensor("C", M), symbols=(M,)), launcher).call
+    call = KernelCaller(program(tensor("C", M), symbols=(M,)), launcher)
     expected: list[tuple[int, int]] = []
 
     def work(first: int) -> None:
@@ -264,7 +264,7 @@ def test_python_guard_takes_over_where_torch_has_none(
 ) -> None:
     monkeypatch.setattr(guards, "_compiled_guard_works", lambda: False)
     launcher = RecordingLauncher()
-    call = KernelCaller(MATMUL, launcher).call
+    call = KernelCaller(MATMUL, launcher)
     a, b, c = make(library, 2, 3), make(library, 3, 4), make(library, 2, 4)
     for _ in range(4):
         call(a, b, c)
@@ -285,7 +285,7 @@ def test_overhead_of_a_cached_call(library: str) -> None:
         def bind(self, sizes: tuple[int, ...], device: int) -> Any:
             return lambda a, b, c: None
 
-    call = KernelCaller(MATMUL, Nothing()).call
+    call = KernelCaller(MATMUL, Nothing())
     a, b, c = make(library, 2, 3), make(library, 3, 4), make(library, 2, 4)
     call(a, b, c)
     call(a, b, c)

@@ -8,7 +8,6 @@ generated for the kernel's parameters, because at a microsecond a call every loo
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
-from tilecore.runtime.arguments import MISSING, ArgumentPlan, Signature, View
-from tilecore.runtime.fast_path import MISS, FastCall, make_fast_call
+from tilecore.runtime.arguments import ArgumentPlan, Signature, View
+from tilecore.runtime.fast_path import MISS, FastPath, make_fast_call
 from tilecore.runtime.launcher import BoundLaunch, alignment_of, bind, device_kind_of
 from tilecore.runtime.tensors import TensorView, allocator, view_of
 
@@ -31,19 +30,24 @@ class _Known:
 
     signature: Signature
     bound: BoundLaunch
-    fast: FastCall | None = None
+    fast: FastPath | None = None
 
 
 class KernelCaller:
     """Calls one compiled program.
 
-    `call` is the way in: it takes the parameters by position or name, without the outputs (which
-    it then allocates and returns) or with them, and enqueues the kernels on the current stream of
-    the tensors' device. It returns None, the output, or a tuple of outputs.
+    A call takes the parameters by position or name, without the outputs (which are then allocated
+    and returned) or with them, and enqueues the kernels on the current stream of the tensors'
+    device. It returns None, the output, or a tuple of outputs.
 
     Args:
         program: the program as its author wrote it (tile level).
         launcher: the backend's launcher for it.
+
+    Attributes:
+        on_entry: called with a function that takes the same calls as this object, and launches
+            those with the facts of the latest one at once. Whoever is called by the user passes
+            calls on to the last one that it was given.
 
     Raises:
         UnsupportedError: a dynamic size that no call can tell.
@@ -54,8 +58,14 @@ class KernelCaller:
         self.launcher = launcher
         self.plan = ArgumentPlan(program, device_kind_of(launcher), alignment_of(launcher))
         self._known: dict[tuple[object, ...], _Known] = {}
-        self._recent: list[FastCall] = [lambda *_: MISS]
-        self.call: Callable[..., Any] = _entry(self)
+        self._recent: list[FastPath] = []
+        self.on_entry: Callable[[Callable[..., Any]], None] | None = None
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Launch on the current stream; see the class."""
+        if self._recent:
+            return self._recent[0].entry(*args, **named)
+        return self.launch(args, named)
 
     def launch(self, args: Sequence[Any], named: dict[str, Any], stream: int | None = None) -> Any:
         """Check everything and launch; on `stream` if one is given.
@@ -81,14 +91,20 @@ class KernelCaller:
 
     def _try_recent(self, values: Sequence[Any]) -> Any:
         """Calls that alternate between a few sets of shapes find theirs here."""
-        for index, fast in enumerate(self._recent):
-            result = fast(*values)
+        for path in self._recent:
+            result = path.attempt(*values)
             if result is not MISS:
-                if index:
-                    recent = [f for f in self._recent if f is not fast]
-                    self._recent[:] = [fast, *recent]  # in place: `call` holds this very list
+                if path is not self._recent[0]:
+                    self._put_first(path, path)
                 return result
         return MISS
+
+    def _put_first(self, path: FastPath, instead_of: FastPath | None) -> None:
+        """Let the next call try `path` first."""
+        others = [other for other in self._recent if other is not instead_of]
+        self._recent = [path, *others][:_RECENT]
+        if self.on_entry is not None:
+            self.on_entry(path.entry)
 
     def _learn(self, facts: tuple[object, ...], views: Sequence[View]) -> _Known:
         signature = self.plan.check(views)
@@ -103,10 +119,12 @@ class KernelCaller:
 
         Facts met once are not worth it: sizes that grow with each call would never use theirs.
         """
-        recent = [fast for fast in self._recent if fast is not known.fast]
-        known.fast = make_fast_call(self.plan, values, views, known.signature, known.bound)
+        replaced = known.fast
+        known.fast = make_fast_call(
+            self.plan, values, views, known.signature, known.bound, self.launch
+        )
         if known.fast is not None:
-            self._recent[:] = [known.fast, *recent][:_RECENT]
+            self._put_first(known.fast, replaced)
 
     def _run(
         self,
@@ -148,35 +166,3 @@ def result_of(outputs: Sequence[Any]) -> Any:
 def _buffer(parameter: Buffer | Var) -> Buffer:
     assert isinstance(parameter, Buffer), "the verifier admits only buffers as outputs"
     return parameter
-
-
-def _entry(caller: KernelCaller) -> Callable[..., Any]:
-    """``call(A, B, ...)``: try the fast function, else take the careful way."""
-    names = [parameter.name for parameter in caller.plan.inputs]
-    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
-        return lambda *args, **named: caller.launch(args, named)
-    internals = {"_missing": MISSING, "_miss": MISS, "_recent": caller._recent,  # type: ignore[reportPrivateUsage]
-                 "_launch": caller.launch}  # fmt: skip
-    # Parameters may have any name, so the names of the generated function step aside for them.
-    spelling = {name: _fresh(name, names) for name in (*internals, "_extra", "_named", "_result")}
-    s = spelling
-    parameters = "".join(f"{name}={s['_missing']}, " for name in names)
-    passed = ", ".join(names)
-    tuple_text = f"({passed}{',' if len(names) == 1 else ''})" if names else "()"
-    source = (
-        f"def call({parameters}*{s['_extra']}, **{s['_named']}):\n"
-        f"    if not ({s['_extra']} or {s['_named']}):\n"
-        f"        {s['_result']} = {s['_recent']}[0]({passed})\n"
-        f"        if {s['_result']} is not {s['_miss']}:\n"
-        f"            return {s['_result']}\n"
-        f"    return {s['_launch']}({tuple_text} + {s['_extra']}, {s['_named']})\n"
-    )
-    namespace: dict[str, Any] = {spelling[name]: value for name, value in internals.items()}
-    exec(compile(source, f"<call of {caller.program.name}>", "exec"), namespace)
-    return namespace["call"]
-
-
-def _fresh(name: str, taken: Sequence[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

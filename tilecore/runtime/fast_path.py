@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from tilecore.ir.buffers import Buffer
-from tilecore.runtime.arguments import ArgumentPlan, Signature, View
+from tilecore.runtime.arguments import MISSING, ArgumentPlan, Signature, View
 from tilecore.runtime.guards import torch_guard
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalars import integer_range
@@ -29,16 +30,31 @@ FastCall = Callable[..., Any]
 """Takes the inputs in order. Launches and returns the result, or returns `MISS`."""
 
 
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """Launches for one set of facts.
+
+    Attributes:
+        attempt: launches, or returns `MISS`.
+        entry: takes every call of the kernel; what has other facts goes the careful way.
+    """
+
+    attempt: FastCall
+    entry: Callable[..., Any]
+
+
 def make_fast_call(
     plan: ArgumentPlan,
     values: Sequence[Any],
     views: Sequence[View],
     signature: Signature,
     bound: BoundLaunch,
-) -> FastCall | None:
-    """The fast function for arguments with the facts of `values`.
+    careful: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+) -> FastPath | None:
+    """The fast functions for arguments with the facts of `values`.
 
-    None where there is none: a call that passes its outputs, and tensors of libraries that can
+    `careful` takes the positional and named arguments of calls with other facts. There are none
+    (the result is None) for a call that passes its outputs, and for tensors of libraries that can
     only be read through an exchange protocol.
     """
     if len(values) != len(plan.inputs):
@@ -48,7 +64,8 @@ def make_fast_call(
                                if k == "numpy"):  # fmt: skip
         return None
     namespace: dict[str, Any] = {
-        "miss": MISS, "bound": bound, "ndarray": np.ndarray,
+        "miss": MISS, "missing": MISSING, "careful": careful, "bound": bound,
+        "ndarray": np.ndarray,
         "address": ctypes.c_size_t.from_address,
     }  # fmt: skip
     torch_tensors = [v for v, kind in zip(values, kinds, strict=True) if kind == "torch"]
@@ -68,7 +85,7 @@ def make_fast_call(
             shape, buffer.dtype, signature.device, signature.library
         )
     exec(_code(plan, kinds, signature.library), namespace)
-    return namespace["fast"]
+    return FastPath(namespace["fast"], namespace["entry"])
 
 
 def _kind(view: View) -> str:
@@ -76,7 +93,7 @@ def _kind(view: View) -> str:
 
 
 def _code(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> CodeType:
-    """Compiled source of ``fast``; what varies between signatures is in its globals."""
+    """Compiled source; what varies between signatures is in the functions' globals."""
     code = plan.fast_code.get((kinds, library))
     if code is None:
         source = fast_source(plan, kinds, library)
@@ -86,47 +103,57 @@ def _code(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> CodeType:
 
 
 def fast_source(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> str:
-    """The source of ``fast`` for inputs of these kinds (``"torch"``, ``"numpy"``, ``"scalar"``)."""
-    inputs = plan.inputs
-    lines = [f"def fast({', '.join(f'x{i}' for i in range(len(inputs)))}):"]
+    """The source of ``fast`` and ``entry`` for inputs of these kinds.
+
+    Kinds are ``"torch"``, ``"numpy"`` and ``"scalar"``. Both functions do the same; ``entry`` takes
+    any call and hands those that are not of its facts to ``careful``.
+    """
+    names = [f"x{index}" for index in range(len(kinds))]
+    entry = [f"{name}=missing" for name in names] + (["/"] if names else [])
+    lines = [f"def fast({', '.join(names)}):", *_body(plan, kinds, library, "return miss")]
+    lines.append(f"def entry({', '.join([*entry, '*extra', '**named'])}):")
+    passed = "".join(f"{name}, " for name in names)
+    careful = f"return careful(({passed}*extra), named)"
+    lines += ["    if extra or named:", f"        {careful}"]
+    lines += _body(plan, kinds, library, careful)
+    return "\n".join(lines) + "\n"
+
+
+def _body(plan: ArgumentPlan, kinds: tuple[str, ...], library: str, on_miss: str) -> Sequence[str]:
+    """Compare facts, take addresses, check alignment, allocate, launch, return."""
     tests: list[str] = []
     passed: dict[int, str] = {}  # position among the program's parameters -> expression
-    addresses: list[str] = []
     taken: list[str] = []
     guarded = [f"x{i}" for i, kind in enumerate(kinds) if kind == "torch"]
     if guarded:
         tests.append(f"guard({', '.join(guarded)})")
     for index, (position, parameter, kind) in enumerate(
-        zip(plan.input_positions, inputs, kinds, strict=True)
+        zip(plan.input_positions, plan.inputs, kinds, strict=True)
     ):
-        name = f"x{index}"
         if not isinstance(parameter, Buffer):
-            tests.append(_scalar_test(name, parameter.dtype))
-            passed[position] = name
+            tests.append(_scalar_test(f"x{index}", parameter.dtype))
+            passed[position] = f"x{index}"
             continue
         if kind == "numpy":
             tests.append(_numpy_test(index, parameter.name in plan.checks.written))
-        taken.append(f"    p{index} = {_address(name, kind)}")
-        addresses.append(f"p{index}")
+        taken.append(f"    p{index} = {_address(f'x{index}', kind)}")
         passed[position] = f"p{index}"
+    lines: list[str] = []
     if tests:
-        lines += [f"    if not ({' and '.join(tests)}):", "        return miss"]
+        lines += [f"    if not ({' and '.join(tests)}):", f"        {on_miss}"]
     lines += taken
-    if plan.alignment_bytes > 1 and addresses:
-        mask = plan.alignment_bytes - 1
-        lines += [f"    if ({' | '.join(addresses)}) & {mask}:", "        return miss"]
+    if plan.alignment_bytes > 1 and taken:
+        addresses = " | ".join(name for name in passed.values() if name.startswith("p"))
+        lines += [f"    if ({addresses}) & {plan.alignment_bytes - 1}:", f"        {on_miss}"]
     outputs = plan.program.outputs
     made = len(outputs) + len(plan.program.workspaces)
-    for index in range(made):
-        lines.append(f"    m{index} = make{index}()")
-        if index < len(outputs):
-            passed[outputs[index]] = _address(f"m{index}", _made_kind(library))
+    lines += [f"    m{index} = make{index}()" for index in range(made)]
+    for index, position in enumerate(outputs):
+        passed[position] = _address(f"m{index}", _made_kind(library))
     arguments = [passed[position] for position in sorted(passed)]
     arguments += [_address(f"m{i}", _made_kind(library)) for i in range(len(outputs), made)]
-    lines.append(f"    bound({', '.join(arguments)})")
     results = ", ".join(f"m{index}" for index in range(len(outputs)))
-    lines.append(f"    return {results or None}")
-    return "\n".join(lines) + "\n"
+    return [*lines, f"    bound({', '.join(arguments)})", f"    return {results or None}"]
 
 
 def _made_kind(library: str) -> str:

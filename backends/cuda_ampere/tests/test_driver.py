@@ -109,7 +109,7 @@ def test_devices_are_described(run: Callable[[str], str]) -> None:
 
 def test_launches_compute_on_each_device_and_in_each_thread(run: Callable[[str], str]) -> None:
     output = run("""
-        call = make_caller().call
+        call = make_caller()
         def check(size, ordinal):
             x, y, z = (OnDevice(np.random.rand(size), ordinal) for _ in range(3))
             for _ in range(3):
@@ -141,7 +141,7 @@ def test_failures_of_the_driver_are_tilecore_errors(run: Callable[[str], str]) -
         tensors = [OnDevice([1.0]) for _ in range(3)]
         for options in ({"image": b"text"}, {"name": "absent"}, {"arch": "sm_90"}):
             try:
-                make_caller(**options).call(*tensors)
+                make_caller(**options)(*tensors)
             except LaunchError as error:
                 print(str(error).replace("\\n", " "))
     """)
