@@ -182,3 +182,20 @@ def test_names_without_a_text_form_are_refused():
         format_expr(Var("a`b"))
     with pytest.raises(VerifyError):
         format_expr(Var("a\nb"))
+
+
+def test_a_lane_kernel_sees_flat_buffers():
+    text = (
+        "program p[n: int32](A: float16[n, 4]) level lane {\n"
+        "  kernel k(b in n) threads 32 {\n"
+        "    use A: float16[n * 4]\n"
+        "    A[b * 4] = A[b * 4 + 1]\n"
+        "  }\n"
+        "}\n"
+    )
+    program = parse_program(text)
+    (store,) = program.kernels[0].body
+    assert store.buffer.rank == 1
+    assert program.params[0].rank == 2
+    assert format_program(program) == text
+    assert parse_program(format_program(program)) == program

@@ -63,7 +63,7 @@ UNARY_SIGNS = {"neg": "-", "bitnot": "~", "not": "not "}
 RESERVED = frozenset({
     "true", "false", "inf", "nan", "none", "and", "or", "not", "if", "else", "while", "assert",
     "atomic", "for", "parallel", "let", "alias", "copy", "fill", "gemm", "reduce", "scan", "warps",
-    "print", "break", "continue", "layout", "shared", "fragment", "local", "global",
+    "print", "break", "continue", "layout", "use", "shared", "fragment", "local", "global",
 })  # fmt: skip
 SPECIAL_FUNCTIONS = frozenset({"cast", "bitcast", "select", *FUNCTION_OPS, *(d.name for d in ALL)})
 BOOL_CALLS = frozenset({"isnan", "isinf", "isfinite"})

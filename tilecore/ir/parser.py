@@ -169,6 +169,9 @@ class _ProgramParser(StmtParser):
             self.declare(var)
         self.expect("{")
         layouts = self._layouts()
+        while self.accept("use"):
+            self._global_buffer()
+            self.end_statement()
         body = self.statements("}")
         self.expect("}")
         self.names = outside

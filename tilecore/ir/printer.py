@@ -12,15 +12,16 @@
       }
     }
 
-Two programs print alike exactly if they are equal (promises of variables are printed too); the
-text of expressions is described in ``expr_text.py``. With `locs` every statement that knows its
-line of the user's source says so in a comment, which the parser skips.
+A kernel of the lane level sees global buffers flat; then a line ``use w: float32[n * 4]`` at its
+head says how. Two programs print alike exactly if they are equal (promises of variables are
+printed too); the text of expressions is described in ``expr_text.py``. With `locs` every
+statement that knows its line of the user's source says so in a comment, which the parser skips.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tilecore.errors import Loc, VerifyError
 from tilecore.ir import stmts as S
@@ -39,6 +40,7 @@ from tilecore.ir.expr_text import (
     title_text,
 )
 from tilecore.ir.program import Kernel, Param, Program
+from tilecore.ir.visit import buffers_in
 
 INDENT = "  "
 
@@ -63,8 +65,9 @@ def format_program(program: Program, *, locs: bool = False) -> str:
         head += f" outputs ({', '.join(str(index) for index in program.outputs)})"
     lines = [_with_loc(f"{head} level {program.level} {{", program.loc, locs)]
     lines += [f"{INDENT}workspace {_scoped(w, Scope.GLOBAL)}" for w in program.workspaces]
+    declared = {item.name: item for item in (*program.params, *program.workspaces)}
     for kernel in program.kernels:
-        lines += [INDENT + line for line in _kernel_lines(kernel, locs)]
+        lines += [INDENT + line for line in _kernel_lines(kernel, locs, declared)]
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -98,7 +101,9 @@ def _with_loc(text: str, loc: Loc | None, locs: bool) -> str:
     return f"{text}  # {loc}" if locs and loc is not None else text
 
 
-def _kernel_lines(kernel: Kernel, locs: bool) -> list[str]:
+def _kernel_lines(
+    kernel: Kernel, locs: bool, declared: Mapping[str, Param] | None = None
+) -> list[str]:
     axes = ", ".join(
         f"{format_var(var)} in {format_expr(extent)}"
         for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True)
@@ -110,7 +115,15 @@ def _kernel_lines(kernel: Kernel, locs: bool) -> list[str]:
         head += f" cluster ({', '.join(str(extent) for extent in kernel.cluster)})"
     lines = [_with_loc(f"{head}{_hints(kernel.hints)} {{", kernel.loc, locs)]
     lines += [f"{INDENT}layout {name_text(name)} = {layout}" for name, layout in kernel.layouts]
+    if declared is not None:
+        lines += [f"{INDENT}use {_scoped(b, Scope.GLOBAL)}" for b in _flat(kernel, declared)]
     return [*lines, *_nested(kernel.body, locs), "}"]
+
+
+def _flat(kernel: Kernel, declared: Mapping[str, Param]) -> list[Buffer]:
+    """Global buffers that the kernel sees otherwise than they are declared (flat, per lane)."""
+    used = (b for b in buffers_in(kernel.body) if b.scope is Scope.GLOBAL)
+    return [b for b in used if b.name in declared and declared[b.name] != b]
 
 
 def _nested(block: S.Block, locs: bool) -> Iterator[str]:

@@ -60,6 +60,11 @@ class ReferenceLauncher:
         run(self.program, named, exact_dtypes=self.exact_dtypes)
 
 
+def create_launcher(program: Program, exact_dtypes: bool = False) -> ReferenceLauncher:
+    """What `device="reference"` launches."""
+    return ReferenceLauncher(program, exact_dtypes)
+
+
 def _array_at(buffer: Buffer, address: int, frame: Frame) -> Array:
     """The host memory at `address` as an array of the buffer's shape, strides and dtype.
 
