@@ -1,7 +1,8 @@
 """Compile the kernels of this folder with NVRTC and refuse what the compiler says is slow.
 
-A build fails on serialised or patched wgmma pipelines, an ignored `setmaxnreg`, and spills. Cubins are cached under
-`build/hopper_ceiling` by the hash of source and options, so that they can be made on a machine without a GPU.
+A build fails on serialised or patched wgmma pipelines, an ignored `setmaxnreg`, and spills. Cubins
+are cached under `build/hopper_ceiling` by the hash of source and options, so that they can be made
+on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class BuildError(RuntimeError):
 def compile_variant(variant: Variant, verbose: bool = True) -> bytes:
     """Return the cubin of `variant` for sm_90a, from the cache when it is there."""
     text = (HERE / variant.source).read_text()
-    headers = {
-        "hopper.cuh": (BACKEND / "headers/hopper.cuh").read_text(),
-        "wgmma.cuh": wgmma_source.wgmma_source(variant.instructions),
-    }
+    files = sorted([*(BACKEND / "headers").glob("*.cuh"), *HERE.glob("*.cuh")])
+    headers = {path.name: path.read_text() for path in files}
+    headers["wgmma.cuh"] = wgmma_source.wgmma_source(variant.instructions)
     options = ["--gpu-architecture=sm_90a", "--std=c++17", "--ptxas-options=-v", "-lineinfo"]
     options += [f"-D{key}={value}" for key, value in variant.defines]
-    digest = hashlib.sha256(repr((text, sorted(headers.items()), options)).encode()).hexdigest()[:20]
+    digest = hashlib.sha256(repr((text, sorted(headers.items()), options)).encode()).hexdigest()[
+        :20
+    ]
     path = CACHE / f"{variant.kernel}-{digest}.cubin"
     if path.exists():
         return path.read_bytes()
@@ -89,8 +91,11 @@ def _nvrtc(text: str, name: str, headers: dict[str, str], options: list[str]) ->
 
     program = check(
         nvrtc.nvrtcCreateProgram(
-            text.encode(), name.encode(), len(headers),
-            [value.encode() for value in headers.values()], [key.encode() for key in headers],
+            text.encode(),
+            name.encode(),
+            len(headers),
+            [value.encode() for value in headers.values()],
+            [key.encode() for key in headers],
         )
     )
     status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
@@ -106,5 +111,8 @@ def _nvrtc(text: str, name: str, headers: dict[str, str], options: list[str]) ->
 
 def _resource_report(log: str) -> str:
     used = re.search(r"Used (\d+) registers", log)
-    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    return f"{used.group(1) if used else '?'} registers, stack/spill {frame.groups() if frame else '?'}"
+    frame = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+    )
+    registers = used.group(1) if used else "?"
+    return f"{registers} registers, stack/spill {frame.groups() if frame else '?'}"

@@ -1,4 +1,4 @@
-"""Load cubins, encode tensor maps and launch kernels on torch's current stream through the driver API."""
+"""Load cubins, encode tensor maps and launch kernels on torch's stream through the driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tensor_map(
     strides: Sequence[int],
     box: Sequence[int],
 ) -> Any:
-    """Encode a 128-byte-swizzled map. `sizes`, `strides` (elements, without the innermost) and `box` innermost first."""
+    """Encode a 128-byte-swizzled map; all lists innermost first, strides in elements."""
     dtype = {
         torch.float16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         torch.bfloat16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -39,7 +39,9 @@ def tensor_map(
     width = tensor.element_size()
     return check(
         driver.cuTensorMapEncodeTiled(
-            dtype, len(sizes), tensor.data_ptr(),
+            dtype,
+            len(sizes),
+            tensor.data_ptr(),
             [driver.cuuint64_t(size) for size in sizes],
             [driver.cuuint64_t(stride * width) for stride in strides],
             [driver.cuuint32_t(extent) for extent in box],
@@ -65,7 +67,7 @@ class Kernel:
         check(driver.cuFuncSetAttribute(self._function, limit, shared_bytes))
 
     def clock_mhz(self) -> float:
-        """Mean multiprocessor clock over the launches since the last call, from the kernel's own record."""
+        """Mean multiprocessor clock since the last call, from the kernel's own record."""
         torch.cuda.synchronize()
         pointer, size = check(driver.cuModuleGetGlobal(self._module, b"clock_record"))
         values = (ctypes.c_uint64 * 2)()
@@ -93,7 +95,17 @@ class Kernel:
             stream = torch.cuda.current_stream().cuda_stream
             check(
                 driver.cuLaunchKernel(
-                    self._function, grid, 1, 1, self.threads, 1, 1, self.shared_bytes, stream, pointer, 0
+                    self._function,
+                    grid,
+                    1,
+                    1,
+                    self.threads,
+                    1,
+                    1,
+                    self.shared_bytes,
+                    stream,
+                    pointer,
+                    0,
                 )
             )
 
@@ -116,13 +128,17 @@ def _timed_calls(function: Callable[[], None], flush: torch.Tensor, count: int) 
 
 
 def time_sustained(
-    candidates: dict[str, Callable[[], None]], rounds: int = 2, warm_ms: float = 120, timed_ms: float = 160
+    candidates: dict[str, Callable[[], None]],
+    rounds: int = 2,
+    warm_ms: float = 120,
+    timed_ms: float = 160,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Median milliseconds, and mean clock in MHz where the kernel records it, at each candidate's own steady power.
+    """Median milliseconds and mean clock in MHz of each candidate at its own steady power.
 
-    Matrix kernels run against the power limit, whose control loop needs some 0.1 s to settle: a candidate timed
-    right after a lighter one looks faster than it is. So each runs alone for `warm_ms` before it is timed, in an
-    order that is shuffled every round. L2 is flushed before every call.
+    Matrix kernels run against the power limit, whose control loop needs some 0.1 s to settle: a
+    candidate timed right after a lighter one looks faster than it is. So each runs alone for
+    `warm_ms` before it is timed, in an order that is shuffled every round. L2 is flushed before
+    every call.
     """
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in candidates}
@@ -145,7 +161,7 @@ def time_sustained(
 
 
 def time_mixed(candidates: dict[str, Callable[[], None]], repeats: int = 16) -> dict[str, float]:
-    """Median milliseconds with all candidates shuffled call by call: equal clocks for all, so cycles compare."""
+    """Median milliseconds, candidates shuffled call by call: equal clocks, so cycles compare."""
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     names = list(candidates)

@@ -1,7 +1,7 @@
-"""Check and time the hand-written Hopper kernels against cuBLAS and torch's attention, in one process.
+"""Check and time the hand-written Hopper kernels against cuBLAS and torch's attention.
 
-    python benchmarks/hopper_ceiling/run.py build            compile every variant (no GPU needed)
-    python benchmarks/hopper_ceiling/run.py gemm attention   check, then time; ratios against the peers
+python benchmarks/hopper_ceiling/run.py build            compile every variant (no GPU needed)
+python benchmarks/hopper_ceiling/run.py gemm attention   check, then time; ratios against the peers
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import variants  # noqa: E402
-from build import BuildError, Variant, compile_variant  # noqa: E402
+import variants
+
+from build import BuildError, Variant, compile_variant
 
 ROWS: list[dict] = []
 
@@ -26,6 +27,8 @@ ROWS: list[dict] = []
 def build(chosen: list[Variant]) -> dict[str, bytes]:
     """Compile the chosen variants side by side; a refused one is reported and left out."""
     cubins = {}
+    if len({variant.name for variant in chosen}) != len(chosen):
+        raise ValueError("two variants of one name")
 
     def one(variant: Variant) -> None:
         try:
@@ -44,13 +47,24 @@ def measure(group: str, shape: list[int], flops: float, candidates: dict, peers:
 
     times, clocks = device.time_sustained(candidates)
     mixed = device.time_mixed(candidates)
-    print(f"--- {group} {shape}: sustained ms, TFLOP/s, ratios; clock, tensor share; mixed ms, ratios")
+    print(
+        f"--- {group} {shape}: sustained ms, TFLOP/s, ratios; clock, tensor share; mixed ms, ratios"
+    )
     for name, ms in times.items():
         ratios = {peer: round(times[peer] / ms, 3) for peer in peers if peer in times}
-        mixed_ratios = {peer: round(mixed[peer] / mixed[name], 3) for peer in peers if peer in mixed}
-        row = {"group": group, "shape": shape, "name": name, "ms": round(ms, 4),
-               "tflops": round(flops / ms * 1e-9, 1), "ratio": ratios,
-               "mixed_ms": round(mixed[name], 4), "mixed_ratio": mixed_ratios}
+        mixed_ratios = {
+            peer: round(mixed[peer] / mixed[name], 3) for peer in peers if peer in mixed
+        }
+        row = {
+            "group": group,
+            "shape": shape,
+            "name": name,
+            "ms": round(ms, 4),
+            "tflops": round(flops / ms * 1e-9, 1),
+            "ratio": ratios,
+            "mixed_ms": round(mixed[name], 4),
+            "mixed_ratio": mixed_ratios,
+        }
         clock = ""
         if name in clocks:
             row["mhz"] = round(clocks[name])
@@ -58,8 +72,11 @@ def measure(group: str, shape: list[int], flops: float, candidates: dict, peers:
             row["tensor_share"] = round(row["tflops"] * 1e6 / (132 * 4096 * row["mhz"]), 3)
             clock = f"{row['mhz']} MHz {100 * row['tensor_share']:.0f} %"
         ROWS.append(row)
-        print(f"{name:48s} {ms:8.4f} {row['tflops']:6.1f} {list(ratios.values())} {clock:14s} "
-              f"{row['mixed_ms']:8.4f} {list(mixed_ratios.values())}", flush=True)
+        print(
+            f"{name:64s} {ms:8.4f} {row['tflops']:6.1f} {list(ratios.values())} {clock:14s} "
+            f"{row['mixed_ms']:8.4f} {list(mixed_ratios.values())}",
+            flush=True,
+        )
 
 
 def relative_error(out, ref) -> float:
@@ -101,7 +118,9 @@ def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, timed
     right = b if mn_major else b.T
     ref = (a[:512].float() @ right.float(), a[-512:].float() @ right.float())
     c_peer = torch.empty(m, n, device="cuda", dtype=dtype)
-    candidates: dict[str, Callable[[], None]] = {"cublas": lambda: torch.matmul(a, right, out=c_peer)}
+    candidates: dict[str, Callable[[], None]] = {
+        "cublas": lambda: torch.matmul(a, right, out=c_peer)
+    }
     for variant in chosen:
         if variant.name not in cubins:
             continue
@@ -112,7 +131,10 @@ def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, timed
         error = max(relative_error(c[:512], ref[0]), relative_error(c[-512:], ref[1]))
         whole = relative_error(c, torch.matmul(a, right))
         good = error < 4e-3 and whole < 4e-3
-        print(f"check {variant.name} {shape}: error {error:.2e}, against cuBLAS {whole:.2e} {'ok' if good else 'WRONG'}", flush=True)
+        verdict = "ok" if good else "WRONG"
+        print(
+            f"check {variant.name} {shape}: {error:.2e}, cuBLAS {whole:.2e} {verdict}", flush=True
+        )
         if good:
             candidates[variant.name] = launch
     if timed:
@@ -136,7 +158,9 @@ def run_gemm() -> None:
 class Problem(ctypes.Structure):
     """The kernel's problem record."""
 
-    _fields_ = [(name, ctypes.c_int) for name in ("batch", "heads", "heads_kv", "seq_q", "seq_k", "section")]
+    _fields_ = [
+        (name, ctypes.c_int) for name in ("batch", "heads", "heads_kv", "seq_q", "seq_k", "section")
+    ]
     _fields_ += [("scale_log2", ctypes.c_float)]
 
 
@@ -145,7 +169,7 @@ L2_SECTION_BYTES = 32 << 20
 
 
 def attention_launcher(variant: Variant, cubin: bytes, q, k, v, o, lse) -> Callable[[], None]:
-    """Bind one attention variant to q, o [B,H,S,D] and k, v [B,H',S,D]; any strides with dense rows."""
+    """Bind one attention variant to q, o [B,H,S,D] and k, v [B,H',S,D] with dense rows."""
     import device
     import torch
 
@@ -166,7 +190,9 @@ def attention_launcher(variant: Variant, cubin: bytes, q, k, v, o, lse) -> Calla
     section = 1
     if variant.define("SECTIONED", variant.define("CAUSAL", 0)):
         section = max(1, min(batch * heads, L2_SECTION_BYTES // (seq_k * d * 4)))
-    problem = Problem(batch, heads, heads_kv, seq_q, seq_k, section, math.log2(math.e) / math.sqrt(d))
+    problem = Problem(
+        batch, heads, heads_kv, seq_q, seq_k, section, math.log2(math.e) / math.sqrt(d)
+    )
     counter = torch.zeros(2, dtype=torch.int32, device="cuda")
     cluster = variant.define("CLUSTER", 1)
     share = d // 64 // cluster
@@ -186,8 +212,10 @@ def attention_reference(q, k, v, causal: bool):
     return torch.softmax(scores, -1) @ v.float(), torch.logsumexp(scores, -1)
 
 
-def attention_case(chosen: list[Variant], cubins, shape, causal: bool, timed: bool, dtype=None) -> None:
-    """Check all variants on one shape [B,H,S,D], then time them with torch's flash and cuDNN attention."""
+def attention_case(
+    chosen: list[Variant], cubins, shape, causal: bool, timed: bool, dtype=None
+) -> None:
+    """Check all variants on one shape [B,H,S,D], then time them with torch's attention."""
     import torch
     import torch.nn.functional as functional
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -203,10 +231,14 @@ def attention_case(chosen: list[Variant], cubins, shape, causal: bool, timed: bo
         def call():
             with sdpa_kernel([backend]):
                 functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
         return call
 
     if timed:
-        for name, backend in (("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
+        for name, backend in (
+            ("fa2", SDPBackend.FLASH_ATTENTION),
+            ("cudnn", SDPBackend.CUDNN_ATTENTION),
+        ):
             try:
                 peer(backend)()
                 candidates[name] = peer(backend)
@@ -227,23 +259,36 @@ def attention_case(chosen: list[Variant], cubins, shape, causal: bool, timed: bo
         # P is rounded to the operand type: 2^-9 of bfloat16, 2^-12 of float16, relative
         bound = 6e-3 if dtype == torch.bfloat16 else 1e-3
         good = error < bound and against < bound and lse_error < 1e-4
-        print(f"check {variant.name} {shape}: error {error:.2e}, lse {lse_error:.1e}, against fa2 {against:.2e} {'ok' if good else 'WRONG'}", flush=True)
+        verdict = f"lse {lse_error:.1e}, fa2 {against:.2e} {'ok' if good else 'WRONG'}"
+        print(f"check {variant.name} {shape}: {error:.2e}, {verdict}", flush=True)
         if good:
             candidates[variant.name] = launch
     if timed:
         flops = 4.0 * b * h * s * s * d * (0.5 if causal else 1.0)
-        measure(f"attention {str(dtype)[6:]} d{d} {'causal' if causal else 'full'}", list(shape), flops, candidates, ["cudnn", "fa2"])
+        measure(
+            f"attention {str(dtype)[6:]} d{d} {'causal' if causal else 'full'}",
+            list(shape),
+            flops,
+            candidates,
+            ["cudnn", "fa2"],
+        )
 
 
 def edge_checks(chosen: list[Variant], cubins, causal: bool) -> None:
     """Grouped heads and unequal ragged lengths, [B,H,S,D] seen through strides of [B,S,H,D]."""
     import torch
 
-    for batch, heads, heads_kv, seq_q, seq_k in ((2, 6, 2, 300, 1000), (1, 4, 4, 64, 77), (3, 2, 1, 1, 200)):
+    for batch, heads, heads_kv, seq_q, seq_k in (
+        (2, 6, 2, 300, 1000),
+        (1, 4, 4, 64, 77),
+        (3, 2, 1, 1, 200),
+    ):
         d = chosen[0].define("HEAD_DIM", 128)
         q = torch.randn(batch, seq_q, heads, d, device="cuda", dtype=torch.float16).transpose(1, 2)
         k, v = (
-            torch.randn(batch, seq_k, heads_kv, d, device="cuda", dtype=torch.float16).transpose(1, 2)
+            torch.randn(batch, seq_k, heads_kv, d, device="cuda", dtype=torch.float16).transpose(
+                1, 2
+            )
             for _ in range(2)
         )
         group = heads // heads_kv
@@ -258,8 +303,9 @@ def edge_checks(chosen: list[Variant], cubins, causal: bool) -> None:
             torch.cuda.synchronize()
             error, lse_error = relative_error(o, ref), relative_error(lse, ref_lse)
             good = error < 1e-3 and lse_error < 1e-4
-            print(f"check {variant.name} {(batch, heads, heads_kv, seq_q, seq_k)}: error {error:.2e}, "
-                  f"lse {lse_error:.1e} {'ok' if good else 'WRONG'}", flush=True)
+            sizes = (batch, heads, heads_kv, seq_q, seq_k)
+            verdict = f"lse {lse_error:.1e} {'ok' if good else 'WRONG'}"
+            print(f"check {variant.name} {sizes}: {error:.2e}, {verdict}", flush=True)
 
 
 def run_attention() -> None:
@@ -279,8 +325,12 @@ def run_attention() -> None:
 
 def run_heads() -> None:
     """Head dimensions 64 and 256."""
-    groups = ((variants.FULL_64, 64, False, 32), (variants.CAUSAL_64, 64, True, 32),
-              (variants.FULL_256, 256, False, 8), (variants.CAUSAL_256, 256, True, 8))
+    groups = (
+        (variants.FULL_64, 64, False, 32),
+        (variants.CAUSAL_64, 64, True, 32),
+        (variants.FULL_256, 256, False, 8),
+        (variants.CAUSAL_256, 256, True, 8),
+    )
     for chosen, d, causal, heads in groups:
         cubins = build(chosen)
         attention_case(chosen, cubins, (2, 3, 1000, d), causal, False)

@@ -1,7 +1,7 @@
 """The kernel instances that the benchmark builds: named points of the schedule space.
 
-The first of each list is the schedule to reproduce; the others each take one feature away or trade it, so that one
-run shows what every feature is worth.
+The first of each list is the schedule to reproduce; the others each take one feature away or trade
+it, so that one run shows what every feature is worth.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def attention_variant(
         "WGMMA_PV": values.function_name,
         **options,
     }
-    full_name = f"d{head_dim} {'causal' if causal else 'full'} {name}"
+    full_name = f"attention {dtype} d{head_dim} {'causal' if causal else 'full'} {name}"
     pairs = tuple((key, str(value)) for key, value in defines.items())
     return Variant(full_name, "attention_fwd.cu", "attention", pairs, (scores, values))
 
@@ -53,10 +53,11 @@ GEMM_BF16 = [gemm_variant("128x256x64 c2", "bfloat16", STORE_PANELS=1)]
 
 THREE = {"LAZY_RESCALE": 1, "WARPGROUPS": 3, "PINGPONG": 0, "KV_STAGES": 3}
 SERIAL = {"INTRA_OVERLAP": 0, "PINGPONG": 0}
+PAIRED = {**THREE, "KV_STAGES": 4, "Q_STAGES": 1, "CLUSTER": 2}
 FULL_128 = [
-    attention_variant("192x80 c2", 128, 80, False, **THREE, CLUSTER=2),
+    attention_variant("192x80 c2", 128, 80, False, **PAIRED),
+    attention_variant("192x80 c2 kv3 q2", 128, 80, False, **THREE, CLUSTER=2),
     attention_variant("192x80", 128, 80, False, **THREE),
-    attention_variant("192x80 c2 kv4 q1", 128, 80, False, **{**THREE, "KV_STAGES": 4}, CLUSTER=2, Q_STAGES=1),
     attention_variant("192x80 rescale always", 128, 80, False, **{**THREE, "LAZY_RESCALE": 0}),
     attention_variant("192x128 serial, rescale always", 128, 128, False, **SERIAL, WARPGROUPS=3),
     attention_variant("128x128 serial, rescale always", 128, 128, False, **SERIAL),
@@ -76,9 +77,9 @@ TWO = {"LAZY_RESCALE": 1, "Q_STAGES": 1, "PINGPONG": 0}
 FULL_256 = [attention_variant("128x80 c2", 256, 80, False, **TWO, CLUSTER=2)]
 CAUSAL_256 = [attention_variant("128x80", 256, 80, True, **TWO)]
 BF16_128 = [
-    attention_variant("192x80 c2", 128, 80, False, "bfloat16", **THREE, CLUSTER=2),
+    attention_variant("192x80 c2", 128, 80, False, "bfloat16", **PAIRED),
 ]
 ALL = [
-    *GEMM, *GEMM_MN, *GEMM_BF16, *FULL_128, *CAUSAL_128, *FULL_64, *CAUSAL_64, *FULL_256, *CAUSAL_256,
-    *BF16_128,
+    *GEMM, *GEMM_MN, *GEMM_BF16, *FULL_128, *CAUSAL_128, *BF16_128,
+    *FULL_64, *CAUSAL_64, *FULL_256, *CAUSAL_256,
 ]  # fmt: skip

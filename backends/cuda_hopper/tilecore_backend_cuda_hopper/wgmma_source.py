@@ -1,8 +1,8 @@
 """Text of the wgmma device functions, written on demand for the shapes that a kernel uses.
 
-A header with every shape, type and operand source would hold over a thousand functions; a kernel needs one
-to three. `wgmma_source` gives the C++ text of exactly those, to follow `hopper.cuh`. Shapes, types and operand
-order: PTX ISA, "wgmma.mma_async".
+A header with every shape, type and operand source would hold over a thousand functions; a kernel
+needs one to three. `wgmma_source` gives the C++ text of exactly those, to follow `hopper.cuh`.
+Shapes, types and operand order: PTX ISA, "wgmma.mma_async".
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _kinds() -> dict[str, WgmmaKind]:
 
 
 WGMMA_KINDS = _kinds()
-"""Every supported pair of types by name: accumulator, then operand types (one name when they are equal)."""
+"""Every pair of types by name: accumulator, then operand types (one name when equal)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +65,9 @@ class WgmmaInstruction:
 
     def __post_init__(self) -> None:
         if self.kind not in WGMMA_KINDS:
-            raise ValueError(f"wgmma kind: expected one of {sorted(WGMMA_KINDS)}, got {self.kind!r}")
+            raise ValueError(
+                f"wgmma kind: expected one of {sorted(WGMMA_KINDS)}, got {self.kind!r}"
+            )
         if self.n not in legal_n(WGMMA_KINDS[self.kind]):
             raise ValueError(f"wgmma n for {self.kind}: expected 8..256 by its step, got {self.n}")
 
@@ -76,7 +78,7 @@ class WgmmaInstruction:
 
 
 def legal_n(kind: WgmmaKind) -> frozenset[int]:
-    """Columns that the instruction takes: multiples of 8 to 256; for integers only 8, 24 and multiples of 16."""
+    """Columns the instruction takes: multiples of 8 to 256; for integers 8, 24, multiples of 16."""
     if kind.accumulator == "s32":
         return frozenset({8, 24, *range(16, 257, 16)})
     return frozenset(range(8, 257, 8))
@@ -85,14 +87,16 @@ def legal_n(kind: WgmmaKind) -> frozenset[int]:
 def wgmma_function(instruction: WgmmaInstruction) -> str:
     """Return the C++ text of one wgmma device function.
 
-    Signature: `name<TransposeA, TransposeB>(accumulators, a, b, accumulate)`, where a transpose flag of 1 says the
-    operand is MN-major (given only for 16-bit types; TransposeA only when A is in shared memory), `a` is a matrix
-    descriptor or an array of four registers starting at index `a_first`, and `accumulate` 0 discards the old
-    accumulators.
+    Signature: `name<TransposeA, TransposeB>(accumulators, a, b, accumulate)`, where a transpose
+    flag of 1 says the operand is MN-major (given only for 16-bit types; TransposeA only when A is
+    in shared memory), `a` is a matrix descriptor or a pointer to four registers, and `accumulate`
+    0 discards the old accumulators.
     """
     kind = WGMMA_KINDS[instruction.kind]
     count = instruction.n // 2 // kind.accumulators_per_register
-    ctype, constraint = {"f32": ("float", "f"), "s32": ("int", "r"), "f16": ("u32", "r")}[kind.accumulator]
+    ctype, constraint = {"f32": ("float", "f"), "s32": ("int", "r"), "f16": ("u32", "r")}[
+        kind.accumulator
+    ]
     operand = count
     a_text = f"%{operand}"
     if instruction.a_in_registers:
@@ -114,9 +118,12 @@ def wgmma_function(instruction: WgmmaInstruction) -> str:
     shape = f"m{WGMMA_M}n{instruction.n}k{kind.k}"
     lines = [f"template <{', '.join(template)}>"] if template else []
     a_param = "const u32* a" if instruction.a_in_registers else "u64 a"
-    lines.append(f"TC_DEVICE void {instruction.function_name}({ctype} (&d)[{count}], {a_param}, u64 b, int accumulate) {{")
+    parameters = f"{ctype} (&d)[{count}], {a_param}, u64 b, int accumulate"
+    lines.append(f"TC_DEVICE void {instruction.function_name}({parameters}) {{")
     lines.append('  asm volatile("{\\n.reg .pred p;\\nsetp.ne.b32 p, ' + predicate + ', 0;\\n"')
-    lines.append(f'    "wgmma.mma_async.sync.aligned.{shape}.{kind.accumulator}.{kind.a}.{kind.b} "')
+    lines.append(
+        f'    "wgmma.mma_async.sync.aligned.{shape}.{kind.accumulator}.{kind.a}.{kind.b} "'
+    )
     placeholders = [f"%{i}" for i in range(count)]
     for first in range(0, count, 16):
         opening = "{" if first == 0 else ""
@@ -125,7 +132,9 @@ def wgmma_function(instruction: WgmmaInstruction) -> str:
     lines.append(f'    "{a_text}, {b_text}{tail};\\n}}"')
     for first in range(0, count, 8):
         outputs = ", ".join(f'"+{constraint}"(d[{i}])' for i in range(first, min(first + 8, count)))
-        lines.append(f"    {':' if first == 0 else ' '} {outputs}{',' if first + 8 < count else ''}")
+        lines.append(
+            f"    {':' if first == 0 else ' '} {outputs}{',' if first + 8 < count else ''}"
+        )
     a_inputs = [f'"r"(a[{i}])' for i in range(4)] if instruction.a_in_registers else ['"l"(a)']
     inputs = [*a_inputs, '"l"(b)', '"r"(accumulate)', *immediates]
     lines.append(f"    : {', '.join(inputs)});")

@@ -4,6 +4,7 @@
 // on demand. No standard header is needed, so NVRTC compiles a kernel in a fraction of a second.
 // Shared memory is named by 32-bit shared-window addresses everywhere (`shared_address`).
 // Instruction semantics: PTX ISA 8.0 and later, sections "mbarrier", "cp.async.bulk.tensor", "wgmma".
+// The copies between global and shared memory are in hopper_tma.cuh.
 #pragma once
 
 #define TC_DEVICE __device__ __forceinline__
@@ -136,113 +137,6 @@ TC_DEVICE void mbarrier_wait(u32 barrier, u32 phase) {
       : "memory");
 }
 
-// ---------------------------------------------------------------- TMA
-// L2 eviction policies: the fixed 64-bit encodings that `createpolicy.fractional.L2::evict_* 1.0` gives.
-constexpr u64 kEvictNormal = 0x1000000000000000ull;
-constexpr u64 kEvictFirst = 0x12f0000000000000ull;
-constexpr u64 kEvictLast = 0x14f0000000000000ull;
-
-TC_DEVICE void tensor_map_prefetch(const TensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<u64>(&map)) : "memory");
-}
-
-// Copy one box from global to shared memory; completes `box bytes` on `barrier`.
-// Coordinates are innermost first, in elements; parts outside the tensor arrive as zeros.
-#define TC_TMA_LOAD_TEXT(RANK, COORDS, LAST)                                                 \
-  "cp.async.bulk.tensor." RANK                                                               \
-  ".shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {" COORDS \
-  "}], [%2], " LAST ";"
-#define TC_TMA_MULTICAST_TEXT(RANK, COORDS, MASK, LAST)                             \
-  "cp.async.bulk.tensor." RANK                                                      \
-  ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"         \
-  ".L2::cache_hint [%0], [%1, {" COORDS "}], [%2], " MASK ", " LAST ";"
-#define TC_TMA_BASE "r"(destination), "l"(reinterpret_cast<u64>(&map)), "r"(barrier)
-
-TC_DEVICE void tma_load(u32 destination, const TensorMap& map, u32 barrier, u64 policy, int c0,
-                        int c1) {
-  asm volatile(TC_TMA_LOAD_TEXT("2d", "%4, %5", "%3")::TC_TMA_BASE, "l"(policy), "r"(c0), "r"(c1)
-               : "memory");
-}
-TC_DEVICE void tma_load(u32 destination, const TensorMap& map, u32 barrier, u64 policy, int c0,
-                        int c1, int c2) {
-  asm volatile(TC_TMA_LOAD_TEXT("3d", "%4, %5, %6", "%3")::TC_TMA_BASE, "l"(policy), "r"(c0),
-               "r"(c1), "r"(c2)
-               : "memory");
-}
-TC_DEVICE void tma_load(u32 destination, const TensorMap& map, u32 barrier, u64 policy, int c0,
-                        int c1, int c2, int c3) {
-  asm volatile(TC_TMA_LOAD_TEXT("4d", "%4, %5, %6, %7", "%3")::TC_TMA_BASE, "l"(policy), "r"(c0),
-               "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
-}
-TC_DEVICE void tma_load(u32 destination, const TensorMap& map, u32 barrier, u64 policy, int c0,
-                        int c1, int c2, int c3, int c4) {
-  asm volatile(TC_TMA_LOAD_TEXT("5d", "%4, %5, %6, %7, %8", "%3")::TC_TMA_BASE, "l"(policy),
-               "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-               : "memory");
-}
-// Multicast: the box lands at the same offset, and completes on the barrier at the same offset, in
-// every block of the cluster whose bit is set in `blocks`.
-TC_DEVICE void tma_load_multicast(u32 destination, const TensorMap& map, u32 barrier, u64 policy,
-                                  u16 blocks, int c0, int c1) {
-  asm volatile(TC_TMA_MULTICAST_TEXT("2d", "%5, %6", "%4", "%3")::TC_TMA_BASE, "l"(policy),
-               "h"(blocks), "r"(c0), "r"(c1)
-               : "memory");
-}
-TC_DEVICE void tma_load_multicast(u32 destination, const TensorMap& map, u32 barrier, u64 policy,
-                                  u16 blocks, int c0, int c1, int c2) {
-  asm volatile(TC_TMA_MULTICAST_TEXT("3d", "%5, %6, %7", "%4", "%3")::TC_TMA_BASE, "l"(policy),
-               "h"(blocks), "r"(c0), "r"(c1), "r"(c2)
-               : "memory");
-}
-TC_DEVICE void tma_load_multicast(u32 destination, const TensorMap& map, u32 barrier, u64 policy,
-                                  u16 blocks, int c0, int c1, int c2, int c3) {
-  asm volatile(TC_TMA_MULTICAST_TEXT("4d", "%5, %6, %7, %8", "%4", "%3")::TC_TMA_BASE, "l"(policy),
-               "h"(blocks), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
-}
-TC_DEVICE void tma_load_multicast(u32 destination, const TensorMap& map, u32 barrier, u64 policy,
-                                  u16 blocks, int c0, int c1, int c2, int c3, int c4) {
-  asm volatile(TC_TMA_MULTICAST_TEXT("5d", "%5, %6, %7, %8, %9", "%4", "%3")::TC_TMA_BASE,
-               "l"(policy), "h"(blocks), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-               : "memory");
-}
-
-// Copy one box from shared to global memory; parts outside the tensor are dropped.
-#define TC_TMA_STORE_TEXT(RANK, COORDS) \
-  "cp.async.bulk.tensor." RANK ".global.shared::cta.bulk_group [%0, {" COORDS "}], [%1];"
-TC_DEVICE void tma_store(const TensorMap& map, u32 source, int c0, int c1) {
-  asm volatile(TC_TMA_STORE_TEXT("2d", "%2, %3")::"l"(reinterpret_cast<u64>(&map)), "r"(source),
-               "r"(c0), "r"(c1)
-               : "memory");
-}
-TC_DEVICE void tma_store(const TensorMap& map, u32 source, int c0, int c1, int c2) {
-  asm volatile(TC_TMA_STORE_TEXT("3d", "%2, %3, %4")::"l"(reinterpret_cast<u64>(&map)), "r"(source),
-               "r"(c0), "r"(c1), "r"(c2)
-               : "memory");
-}
-TC_DEVICE void tma_store(const TensorMap& map, u32 source, int c0, int c1, int c2, int c3) {
-  asm volatile(TC_TMA_STORE_TEXT("4d", "%2, %3, %4, %5")::"l"(reinterpret_cast<u64>(&map)),
-               "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
-}
-TC_DEVICE void tma_store(const TensorMap& map, u32 source, int c0, int c1, int c2, int c3, int c4) {
-  asm volatile(TC_TMA_STORE_TEXT("5d", "%2, %3, %4, %5, %6")::"l"(reinterpret_cast<u64>(&map)),
-               "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-               : "memory");
-}
-TC_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Wait until at most `Pending` store groups of this thread still read shared memory.
-template <int Pending>
-TC_DEVICE void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
-}
-// Wait until at most `Pending` store groups of this thread are not yet visible in global memory.
-template <int Pending>
-TC_DEVICE void tma_store_wait() {
-  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
 // ---------------------------------------------------------------- wgmma
 enum class Swizzle : u32 { kNone = 0, k128B = 1, k64B = 2, k32B = 3 };
 
@@ -276,6 +170,11 @@ TC_DEVICE void pin_fragment(float (&fragment)[Count]) {
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(fragment[i])::"memory");
 }
 template <int Count>
+TC_DEVICE void pin_fragment(int (&fragment)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(fragment[i])::"memory");
+}
+template <int Count>
 TC_DEVICE void pin_fragment(u32 (&fragment)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(fragment[i])::"memory");
@@ -292,6 +191,19 @@ TC_DEVICE void store_matrix_x4_transposed(u32 row_address, u32 r0, u32 r1, u32 r
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    row_address),
                "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+// The reverse: each lane gives the row address of matrix l/8, row l%8, and receives one pair per matrix.
+TC_DEVICE void load_matrix_x4(u32 (&r)[4], u32 row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row_address)
+               : "memory");
+}
+TC_DEVICE void load_matrix_x4_transposed(u32 (&r)[4], u32 row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row_address)
                : "memory");
 }
 TC_DEVICE void store_matrix_x2(u32 row_address, u32 r0, u32 r1) {
@@ -330,6 +242,23 @@ TC_DEVICE u32 pack_16bit<BFloat16>(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
+// Round two floats to 8-bit floats, saturating; `low` goes to the lower byte.
+TC_DEVICE u16 pack_e4m3(float low, float high) {
+  u16 packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+TC_DEVICE u16 pack_e5m2(float low, float high) {
+  u16 packed;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+// Round a float to the 19 bits that tf32 operands keep.
+TC_DEVICE u32 round_tf32(float x) {
+  u32 rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return rounded;
+}
 TC_DEVICE float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -356,3 +285,5 @@ TC_DEVICE float quad_sum(float x) {
 }
 
 }  // namespace tc
+
+#include "hopper_tma.cuh"
