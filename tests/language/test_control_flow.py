@@ -1,19 +1,15 @@
+# ruff: noqa: SIM108, SIM201, F841 - the tests need these very statements
 """Python's statements on runtime values, against the same Python run on numbers."""
 
-import importlib.util
 from pathlib import Path
 
+import language_support as support
 import numpy as np
 import pytest
 
 import tilecore.language as T
 from tilecore.errors import LanguageError
 from tilecore.ir import stmts as S
-
-_path = Path(__file__).with_name("support.py")
-_spec = importlib.util.spec_from_file_location("language_support", _path)
-support = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(support)
 
 
 def test_branches_loops_and_jumps():

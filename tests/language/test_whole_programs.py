@@ -1,23 +1,15 @@
 """Real programs: the text they become, and their results against NumPy."""
 
-import importlib.util
 from pathlib import Path
 
+import language_programs as programs
+import language_support as support
 import numpy as np
 import pytest
 
 import tilecore.language as T
+from tilecore.ir import stmts
 
-
-def _load(name):
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"language_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-programs, support = _load("programs"), _load("support")
 RNG = np.random.default_rng(3)
 
 MATMUL = """\
@@ -54,8 +46,6 @@ def test_every_statement_knows_its_line():
         ("Fill", "T.clear(C_local)"),
         ("Allocate", "A_shared = T.alloc_shared((block_M"),
     ):
-        from tilecore.ir import stmts
-
         first = support.statements(function, getattr(stmts, kind))[0]
         assert first.loc.file == programs.__file__
         assert first.loc.line == support.line_of(source, marker), kind

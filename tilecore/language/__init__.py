@@ -7,6 +7,7 @@ vocabulary by topic.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from tilecore.language.advice import (
@@ -65,6 +66,7 @@ from tilecore.language.kernel import (
 )
 from tilecore.language.kernel import Kernel_ as Kernel
 from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
+from tilecore.language.locate import checked
 from tilecore.language.loops import (
     Parallel,
     Persistent,
@@ -171,6 +173,14 @@ from tilecore.language.types import (
 )
 
 
+def _check_calls() -> None:
+    """Calls with wrong arguments become errors of the language, at the author's line."""
+    for name in __all__:
+        value = globals()[name]
+        if isinstance(value, FunctionType) and name != "prim_func":  # it looks at its caller
+            globals()[name] = checked(name, value)
+
+
 def __getattr__(name: str) -> Any:
     """Dtypes, math functions, and a reasoned refusal of what is not supported."""
     found = _DTYPES.get(name, _MATH.get(name))
@@ -208,3 +218,5 @@ __all__ = [
     "sinh", "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod", "unroll",
     "use_swizzle", "vectorized", "view", "warps", "ws",
 ]  # fmt: skip
+
+_check_calls()

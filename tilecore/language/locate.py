@@ -6,9 +6,11 @@ frame outside this package is the author's line.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from tilecore.errors import LanguageError, Loc, UnsupportedError
 
@@ -42,6 +44,27 @@ def fail(
 def refuse(what: str, reason: str, *, hint: str | None = None) -> NoReturn:
     """Raise an `UnsupportedError` that names a construct which is not supported, and why."""
     raise UnsupportedError(f"{what} is not supported: {reason}", loc=caller_loc(), hint=hint)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, with a call that does not fit its parameters reported at the author's line."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # raised by the call itself
+                text = str(error).replace(f"{function.__name__}()", f"T.{name}()")
+                raise LanguageError(text, loc=caller_loc()) from None
+            raise
+
+    return call
 
 
 def scope_around(depth: int) -> dict[str, Any]:

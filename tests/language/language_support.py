@@ -11,6 +11,7 @@ from tilecore.ir.parser import parse_program
 from tilecore.ir.printer import format_block, format_program
 from tilecore.ir.program import Program
 from tilecore.ir.stmts import Stmt
+from tilecore.ir.verifier import verify
 from tilecore.ir.visit import walk_stmts
 from tilecore.reference import run
 
@@ -18,6 +19,7 @@ from tilecore.reference import run
 def body_text(function: Any, kernel: int = 0) -> str:
     """Text of one kernel's body; the program must survive printing and parsing."""
     program: Program = function.program
+    verify(program)
     assert parse_program(format_program(program)) == program
     return format_block(program.kernels[kernel].body)
 
@@ -36,6 +38,7 @@ def _walk(function: Any, kind: type[Stmt]) -> Iterator[Stmt]:
 
 def result(function: Any, name: str, **arguments: Any) -> np.ndarray:
     """One written buffer after running the program in the reference interpreter."""
+    verify(function.program)
     return run(function.program, arguments)[name]
 
 
