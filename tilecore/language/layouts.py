@@ -186,7 +186,7 @@ def _fit_fragment(
     extents: tuple[int, ...], replicate: int, places: Places
 ) -> FragmentLayout | None:
     origin = (0,) * len(extents)
-    scale = 1 + max(thread for thread, _ in places.values())
+    scale = 1 << 48  # so large that no thread stride can be mistaken for a register stride
     axes: list[tuple[FragmentMode, ...]] = []
     for axis, extent in enumerate(extents):
         along = [places[_on_axis(origin, axis, c), 0] for c in range(extent)]
