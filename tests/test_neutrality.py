@@ -12,7 +12,8 @@ import tilecore
 ROOT = Path(tilecore.__file__).parent
 WORDS = (
     r"\bsm_?\d\d", r"gfx\d", r"wgmma", r"mma\.sync", r"mfma", r"cp\.async", r"ldmatrix",
-    r"stmatrix", r"tensormap", r"setmaxnreg", r"\bptx\b", r"\bnvrtc\b", r"\bhiprtc\b", r"\bhopper\b",
+    r"stmatrix", r"tensormap", r"setmaxnreg", r"\bptx\b", r"\bnvrtc\b", r"\bhiprtc\b",
+    r"\bhopper\b",
     r"\bampere\b", r"\bcdna\d?\b", r"__shfl", r"\bxmma\b", r"\btma\b", r"s_waitcnt",
 )  # fmt: skip
 PATTERN = re.compile("|".join(WORDS), re.IGNORECASE)

@@ -24,18 +24,11 @@ from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions, Source
 from tilecore.ir.printer import format_program
 from tilecore.ir.program import Level, Program
+from tilecore.ir.verifier import verify
 from tilecore.passes import LOWERING_PASSES, SCHEDULING_PASSES
+from tilecore.passes.canonicalize import canonicalize
 from tilecore.target import Target
 from tilecore.targets import choose_target
-
-try:  # TEMPORARY until both land
-    from tilecore.ir.verifier import verify
-except ImportError:
-    verify = lambda program: None
-try:
-    from tilecore.passes.canonicalize import canonicalize
-except ImportError:
-    canonicalize = lambda program, context: program
 
 Pass = Callable[[Program, Context], Program]
 
