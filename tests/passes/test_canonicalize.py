@@ -90,6 +90,18 @@ def test_rules(before, after):
     assert body_of(canonicalize(program_with(before))) == after
 
 
+def test_buffers_that_nobody_mentions_are_dropped_with_their_layouts():
+    body = (
+        "layout t = [64:1]\nlayout u = [64:1]\nshared t: int32[64]\nshared u: int32[64]\n"
+        "alias shared w: int32[8, 8] of t\nlocal z: int32[] = s\nlocal q: int32[]\n"
+        "u[0] = 1\nq[] = u[0]\nx[0] = q[]"
+    )
+    assert body_of(canonicalize(program_with(body))) == [
+        "layout u = [64:1]", "shared u: int32[64]", "local q: int32[]",
+        "u[0] = 1", "q[] = u[0]", "x[0] = q[]",
+    ]  # fmt: skip
+
+
 def test_grid_extents_are_simplified():
     program = canonicalize(program_with("x[0] = bx", grid="bx in (n + 127) // 128"))
     assert "main(bx in n // 128)" in format_program(program)

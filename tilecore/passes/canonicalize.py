@@ -13,10 +13,10 @@ before                                      after
 Rules: index and boolean expressions are simplified with the ranges of grid, loop and size
 variables (`ir.simplify`); a branch whose condition is known is taken or dropped; a loop that
 cannot run is dropped and one of a single round is replaced by its body; a `Let` of a variable or
-a constant is put in place of its variable, one that nobody uses is dropped.
+a constant is put in place of its variable, one that nobody uses is dropped, and so is a buffer
+that nobody mentions.
 
-Kept as they are: floats, the order of effects, axes of `Parallel` nests, allocations, and the
-number of statements in a pipelined loop whose schedule the author gave statement by statement.
+Kept as they are: floats, the order of effects, axes of `Parallel` nests, and the number of statements in a pipelined loop whose schedule the author gave statement by statement.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilecore.ir import stmts as S
-from tilecore.ir.expr import Const, Expr, Unary, Var, walk
+from tilecore.ir.expr import Const, Expr, Load, Unary, Var, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify, simplify_node
-from tilecore.ir.visit import exprs_of, map_exprs, substitute_block
+from tilecore.ir.visit import exprs_of, map_exprs, regions_of, substitute_block, walk_stmts
 
 if TYPE_CHECKING:
     from tilecore.hooks.context import Context
@@ -46,8 +46,15 @@ def _canonical_kernel(kernel: Kernel, ranges: Ranges) -> Kernel:
     grid = tuple(simplify(extent, ranges) for extent in kernel.grid)
     for var, extent in zip(kernel.grid_vars, grid, strict=True):
         ranges = ranges.with_index(var, extent)
-    body = _canonical_block(kernel.body, ranges)
-    return replace(kernel, grid=grid, body=_without_dead(body, set()))
+    body = _without_dead(_canonical_block(kernel.body, ranges), set())
+    gone = _declared_buffers(kernel.body) - _declared_buffers(body)
+    layouts = tuple(item for item in kernel.layouts if item[0] not in gone)
+    return replace(kernel, grid=grid, body=body, layouts=layouts)
+
+
+def _declared_buffers(body: S.Block) -> set[str]:
+    found = (s for s in walk_stmts(body) if isinstance(s, S.Allocate | S.Alias))
+    return {stmt.buffer.name for stmt in found}
 
 
 def _canonical_block(block: S.Block, ranges: Ranges) -> S.Block:
@@ -165,7 +172,7 @@ def _without_dead(block: S.Block, live: set[str], keeps_all: bool = False) -> S.
     """Drop bindings that nothing reads; `live` collects the names that are read, last use first."""
     kept: list[S.Stmt] = []
     for stmt in reversed(block):
-        if isinstance(stmt, S.Let) and stmt.var.name not in live and not keeps_all:
+        if not keeps_all and _is_dead(stmt, live):
             continue
         if isinstance(stmt, S.Atomic) and stmt.op not in ("load", "exchange"):
             previous = stmt.previous
@@ -182,16 +189,35 @@ def _without_dead(block: S.Block, live: set[str], keeps_all: bool = False) -> S.
     return tuple(reversed(kept))
 
 
+def _is_dead(stmt: S.Stmt, live: set[str]) -> bool:
+    match stmt:
+        case S.Let(var=var):
+            return var.name not in live
+        case S.Allocate(buffer=buffer) | S.Alias(buffer=buffer):
+            return buffer.name not in live
+        case _:
+            return False
+
+
 def _names_read(stmt: S.Stmt) -> set[str]:
-    """Variables in the statement's own expressions, those that it binds left out."""
+    """Variables and buffers in the statement's own fields, those that it declares left out."""
     bound = {id(var) for var in _bound(stmt)}
-    return {
-        node.name
-        for top in exprs_of(stmt)
-        if id(top) not in bound
-        for node in walk(top)
-        if isinstance(node, Var)
-    } | _names_in_shapes(stmt)
+    names = _names_in_shapes(stmt) | {region.buffer.name for region in regions_of(stmt)}
+    for top in exprs_of(stmt):
+        if id(top) not in bound:
+            for node in walk(top):
+                if isinstance(node, Var):
+                    names.add(node.name)
+                elif isinstance(node, Load):
+                    names.add(node.buffer.name)
+    match stmt:
+        case S.Store(buffer=buffer):
+            names.add(buffer.name)
+        case S.Alias(source=source):
+            names.add(source.name)
+        case _:
+            pass
+    return names
 
 
 def _bound(stmt: S.Stmt) -> tuple[Var, ...]:
