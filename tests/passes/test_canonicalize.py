@@ -116,7 +116,7 @@ def test_stores_whose_indices_are_all_variables_are_rewritten_too():
     assert body_of(canonicalize(program_with(body)))[1] == "  x[by] = i"
 
 
-# --- random programs -------------------------------------------------------------------------------
+# --- random programs --------------------------------------------------------------------------
 
 
 class Writer:

@@ -16,7 +16,8 @@ cannot run is dropped and one of a single round is replaced by its body; a `Let`
 a constant is put in place of its variable, one that nobody uses is dropped, and so is a buffer
 that nobody mentions.
 
-Kept as they are: floats, the order of effects, axes of `Parallel` nests, and the number of statements in a pipelined loop whose schedule the author gave statement by statement.
+Kept as they are: floats, the order of effects, axes of `Parallel` nests, and the number of
+statements in a pipelined loop whose schedule the author gave statement by statement.
 """
 
 from __future__ import annotations
