@@ -7,6 +7,7 @@ Text form: docs in ``printer.py``. Semantics (what every backend must do):
   * integer arithmetic wraps in two's complement; ``floordiv``/``floormod`` are Python's;
     ``shr`` is arithmetic for signed dtypes.
   * float arithmetic is IEEE in the node's dtype; contraction to fma is allowed.
+  * ``round`` takes ties to even; ``popcount`` and ``clz`` count in the argument's own width.
   * ``min``/``max`` return the other operand when exactly one is nan (IEEE minimumNumber).
   * ``Select`` evaluates only the chosen branch as far as faults are concerned: a load in the
     branch not taken must not touch memory.
