@@ -125,6 +125,28 @@ def test_dynamic_sizes_share_one_program():
     assert double.trace(np.zeros(3, np.float32)) == double.trace(np.zeros(8, np.float32))
 
 
+def test_several_outputs_and_repeated_calls():
+    @tilecore.jit(device="reference")
+    def split(A, n: T.int32, factors: tuple = (1, 2), bias: float = 0.0):
+        A: T.Tensor[[4], T.float32]
+        B = T.empty((4,), "float32")
+        C = T.empty((4,), "float32")
+        with T.Kernel(4) as i:
+            B[i] = A[i] * factors[0] + n + bias
+            C[i] = A[i] * factors[1]
+        return C, B
+
+    a = np.arange(4, dtype=np.float32)
+    for n in (1, 2):
+        for factors in ((1, 2), [3, 4]):
+            for bias in (0.0, 0.5):
+                c, b = split(a, n, factors, bias)
+                np.testing.assert_array_equal(b, a * factors[0] + n + bias)
+                np.testing.assert_array_equal(c, a * factors[1])
+    c, b = split(A=a, n=7)
+    np.testing.assert_array_equal(b, a + 7)
+
+
 def test_eager_misuse():
     @tilecore.jit
     def undeclared(A):

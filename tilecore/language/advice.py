@@ -10,7 +10,6 @@ from typing import Any
 
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
-from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import BlockOrder
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
@@ -29,14 +28,15 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
 
 
 def annotate_layout(layout_map: Mapping[Any, Any]) -> None:
-    """Fix the layout of shared buffers (`Layout`) and fragments (`FragmentLayout`)."""
+    """Fix the layout of shared buffers (T.Layout) and fragments (T.Fragment)."""
     from tilecore.language.layouts import as_layout
 
     kernel = current().require_kernel("T.annotate_layout")
     for value, layout in layout_map.items():
         buffer = _buffer(value, "T.annotate_layout")
-        fixed: Layout | FragmentLayout = as_layout(buffer, layout)
-        kernel.layouts[buffer.name] = fixed
+        fixed = as_layout(buffer, layout)
+        if fixed is not None:
+            kernel.layouts[buffer.name] = fixed
 
 
 def annotate_safe_value(safe_value_map: Mapping[Any, float | int]) -> None:

@@ -64,7 +64,7 @@ class KernelLaunch:
         for extent in self.grid:
             builder.check_expr(extent)
         index = len(builder.kernels)
-        name = builder.name if index == 0 else f"{builder.name}_{index}"
+        name = builder.name if index == 0 else builder.unique(builder.name)
         builder.kernel = KernelState(
             name, variables, self.grid, self.threads, self.loc, cluster=self.cluster
         )

@@ -219,12 +219,16 @@ def _fragment_modes(along: list[tuple[int, int]], scale: int) -> tuple[FragmentM
     return tuple(result)
 
 
-def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout:
+def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout | None:
     """What T.annotate_layout was given for `buffer`, checked against its shape and scope.
+
+    None leaves the choice to the compiler.
 
     Raises:
         LanguageError: another shape, or the wrong kind of layout for the memory.
     """
+    if isinstance(layout, CompilersChoice):
+        return None
     if callable(layout) and not isinstance(layout, IrLayout | FragmentLayout):
         layout = Layout(buffer.static_shape, layout)
     wanted = FragmentLayout if buffer.scope is Scope.FRAGMENT else IrLayout
@@ -244,26 +248,23 @@ def make_linear_layout(value: Any) -> IrLayout:
     return IrLayout.row_major(_static_shape(value))
 
 
-def make_swizzled_layout(value: Any, **advice: Any) -> IrLayout:
-    """Row-major with 16-byte pieces XORed by the row, against bank conflicts.
+class CompilersChoice:
+    """A layout that the compiler is to choose: conflict-free, as the accesses need it."""
+
+
+def make_swizzled_layout(value: Any, **advice: Any) -> CompilersChoice:
+    """A swizzled layout of a shared buffer, against bank conflicts.
+
+    Which swizzle is conflict-free depends on the instructions that access the buffer. The compiler
+    chooses one in any case, so that this asks for nothing more.
 
     Args:
-        value: a shared buffer, whose last axis is contiguous.
-        advice: the vocabulary's options about operands (k_major, allow_pad), which this layout
-            does not need.
+        value: a shared buffer, or its shape.
+        advice: the vocabulary's options about operands (k_major, allow_pad), not needed here.
     """
     del advice
-    shape = _static_shape(value)
-    bits = value.dtype.bits
-    layout = IrLayout.row_major(shape)
-    piece = max(1, 128 // bits)
-    row_pieces = shape[-1] // piece
-    if shape[-1] % piece or row_pieces < 2 or row_pieces & (row_pieces - 1):
-        return layout
-    width = min(3, row_pieces.bit_length() - 1)
-    base = piece.bit_length() - 1
-    swizzle = Swizzle(width, base, max(width, row_pieces.bit_length() - 1))
-    return IrLayout(layout.axes, swizzle)
+    _static_shape(value)
+    return CompilersChoice()
 
 
 def _static_shape(value: Any) -> tuple[int, ...]:

@@ -66,11 +66,14 @@ class Rewriter(ast.NodeTransformer):
 
     def at(self, node: _N, origin: ast.AST) -> _N:
         """Give `node` and what is new below it the place of `origin`."""
-        for child in ast.walk(node):
-            if not hasattr(child, "lineno") and isinstance(child, ast.expr | ast.stmt):
-                ast.copy_location(child, origin)
-                child.end_lineno = child.lineno  # a call's line is its end: keep the first line
-                child.end_col_offset = child.col_offset
+        if isinstance(node, ast.expr | ast.stmt):
+            if hasattr(node, "lineno"):  # then so has all that is below
+                return node
+            ast.copy_location(node, origin)
+            node.end_lineno = node.lineno  # a call's line is its end: keep the first line
+            node.end_col_offset = node.col_offset
+        for child in ast.iter_child_nodes(node):
+            self.at(child, origin)
         return node
 
     def _temporary(self, what: str) -> str:

@@ -14,11 +14,31 @@ _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all
 
 
 def rewrite(function: FunctionType) -> FunctionType:
-    """The staged form of `function`: same parameters, globals and closure; see the module.
+    """The staged form of `function`: same parameters, globals and closure.
+
+    The code is made once per source; a factory that is called again only binds it anew.
 
     Raises:
         LanguageError: the source is not available, or holds a construct without meaning here.
     """
+    key = (function.__code__.co_filename, function.__code__)
+    code = _codes.get(key)
+    if code is None:
+        code = _codes[key] = _staged_code(function)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells[RT] = CellType(runtime)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    staged = FunctionType(code, function.__globals__, function.__name__, None, closure)
+    staged.__defaults__ = function.__defaults__
+    staged.__kwdefaults__ = function.__kwdefaults__
+    staged.__qualname__ = function.__qualname__
+    return staged
+
+
+_codes: dict[tuple[str, CodeType], CodeType] = {}
+
+
+def _staged_code(function: FunctionType) -> CodeType:
     tree = function_tree(function)
     filename = function.__code__.co_filename
     free = function.__code__.co_freevars
@@ -45,8 +65,8 @@ def _strip(args: ast.arguments) -> None:
     args.kw_defaults = [None] * len(args.kwonlyargs)
 
 
-def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> FunctionType:
-    """Compile inside a function that binds the free names, then rebind the author's own cells."""
+def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> CodeType:
+    """Compile inside a function that binds the free names, so that they stay free names."""
     free = [*function.__code__.co_freevars, RT]
     binder = ast.FunctionDef(
         name="_tilecore_binder_",
@@ -65,15 +85,7 @@ def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> Fu
     module = ast.fix_missing_locations(ast.Module([binder], []))
     flags = function.__code__.co_flags & _FUTURE
     compiled = compile(module, filename, "exec", flags=flags, dont_inherit=True)
-    code = _inner(_inner(compiled, "_tilecore_binder_"), tree.name)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells[RT] = CellType(runtime)
-    closure = tuple(cells[name] for name in code.co_freevars)
-    staged = FunctionType(code, function.__globals__, function.__name__, None, closure)
-    staged.__defaults__ = function.__defaults__
-    staged.__kwdefaults__ = function.__kwdefaults__
-    staged.__qualname__ = function.__qualname__
-    return staged
+    return _inner(_inner(compiled, "_tilecore_binder_"), tree.name)
 
 
 def _inner(code: CodeType, name: str) -> CodeType:

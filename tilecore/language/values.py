@@ -16,7 +16,8 @@ from tilecore.language.locate import fail
 
 _TRACE_HINT = (
     "a runtime value has no Python value while the program is traced; use it in an `if`/`while` "
-    "statement, T.if_then_else, T.max, T.min, T.cast, or a loop over T.unroll"
+    "statement, T.if_then_else, T.max, T.min or T.cast; loop over a Python tuple for indices that "
+    "are known while tracing"
 )
 
 
