@@ -37,7 +37,7 @@ def tilecore_explain_absence(target: Target) -> str:
 
 @hookimpl
 def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
-    """hiprtc, or a clang with the AMDGPU target."""
+    """Says that source is as far as this release goes."""
     from .toolchain import probe_toolchain
 
     return probe_toolchain()
