@@ -167,7 +167,6 @@ def test_print_and_device_assert():
         ("call_extern", "no meaning on another"),
         ("alloc_tmem", "tensor memory"),
         ("float16x2", "vector types"),
-        ("Var", "T.dynamic"),
         ("gemm_sp", "sparse"),
     ],
 )

@@ -1,6 +1,8 @@
 # ruff: noqa: RET504, F841 - the tests need these very statements
 """T.prim_func and T.macro: parameters, closures, hygiene, returned values."""
 
+from pathlib import Path
+
 import language_support as support
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
 from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.parser import parse_program
 
 SCALE = 3
 
@@ -102,6 +105,21 @@ def test_sizes_must_be_known_at_the_call():
         T.prim_func(main)
 
 
+def test_dynamic_sizes():
+    n = T.dynamic("n")
+    assert isinstance(n, T.Var) and isinstance(T.Var("k", "int64"), T.Var)
+    assert T.Var("n").expr == n.expr == T.symbolic("n").expr
+    a, b = T.dynamic("a b", "int64")
+    assert (a + b).dtype == "int64"
+    for bad in ("", "2n", "a-b"):
+        with pytest.raises(LanguageError, match="plain name|needs a name"):
+            T.dynamic(bad)
+    with pytest.raises(LanguageError, match="must be an index"):
+        T.dynamic("n", "float32")
+    with pytest.raises(LanguageError, match="multiple_of must be positive"):
+        T.dynamic("n", multiple_of=0)
+
+
 def test_outputs():
     @T.prim_func
     def main(A: T.Tensor((4,), "int32"), B: T.Tensor((4,), "int32"), n: T.int32):
@@ -111,6 +129,8 @@ def test_outputs():
     assert main.with_outputs(-2).program.outputs == (1,)
     assert main.with_outputs([0, 1]).program.outputs == (0, 1)
     assert main.program.outputs == ()
+    assert parse_program(main.script()) == main.program
+    assert Path(__file__).name in main.script(locs=True)
     for bad in (3, -4, "x", [1, 1], 2):
         with pytest.raises(LanguageError):
             main.with_outputs(bad)

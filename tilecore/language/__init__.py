@@ -143,6 +143,8 @@ from tilecore.language.sync_ops import (
     mbarrier_wait_parity,
     named_barrier_arrive,
     named_barrier_sync,
+    ptx_commit_group,
+    ptx_wait_group,
     sync_threads,
     sync_warp,
     warps,
@@ -160,6 +162,7 @@ from tilecore.language.tile_ops import (
     view,
 )
 from tilecore.language.types import BufferType as Buffer
+from tilecore.language.types import Dimension as Var
 from tilecore.language.types import (
     FragmentBuffer,
     LocalBuffer,
@@ -196,9 +199,9 @@ def __dir__() -> list[str]:
 __all__ = [
     "Buffer", "Cast", "ClusterKernel", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel",
     "Layout", "LocalBuffer", "Macro", "Not", "Parallel", "Persistent", "Pipelined", "PrimFunc",
-    "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor", "Unroll", "Vectorized",
-    "abs", "align_up", "all_of", "alloc_barrier", "alloc_buffer", "alloc_fragment", "alloc_global",
-    "alloc_local", "alloc_shared", "alloc_var", "annotate_consumer_reg_alloc",
+    "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor", "Unroll", "Var",
+    "Vectorized", "abs", "align_up", "all_of", "alloc_barrier", "alloc_buffer", "alloc_fragment",
+    "alloc_global", "alloc_local", "alloc_shared", "alloc_var", "annotate_consumer_reg_alloc",
     "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm",
     "annotate_producer_reg_dealloc", "annotate_restrict_buffers", "annotate_safe_value", "any_of",
     "assume", "async_commit", "async_copy", "async_wait", "atan", "atomic_add", "atomic_addx2",
@@ -212,11 +215,12 @@ __all__ = [
     "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
     "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
     "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
-    "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "reduce", "reduce_absmax",
-    "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min",
-    "reduce_sum", "reinterpret", "reshape", "serial", "set_max_nreg", "shift_left", "shift_right",
-    "sinh", "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod", "unroll",
-    "use_swizzle", "vectorized", "view", "warps", "ws",
+    "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "ptx_commit_group",
+    "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
+    "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reinterpret", "reshape", "serial",
+    "set_max_nreg", "shift_left", "shift_right", "sinh", "symbolic", "sync_threads", "sync_warp",
+    "transpose", "truncdiv", "truncmod", "unroll", "use_swizzle", "vectorized", "view", "warps",
+    "ws",
 ]  # fmt: skip
 
 _check_calls()

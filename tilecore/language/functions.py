@@ -12,6 +12,7 @@ from typing import Any
 
 from tilecore.errors import LanguageError, Loc
 from tilecore.ir.buffers import Buffer
+from tilecore.ir.printer import format_program
 from tilecore.ir.program import Param, Program
 from tilecore.language.bindings import settle
 from tilecore.language.builder import Builder, current, tracing
@@ -45,6 +46,10 @@ class PrimFunc:
     def params(self) -> tuple[Param, ...]:
         """Parameters in call order."""
         return self.program.params
+
+    def script(self, *, locs: bool = False) -> str:
+        """The program as IR text; with `locs` every statement says its line."""
+        return format_program(self.program, locs=locs)
 
     def with_outputs(self, out_idx: int | Sequence[int] | None) -> PrimFunc:
         """The same function with parameters that the caller does not pass but gets back."""

@@ -12,7 +12,7 @@ from tilecore.ir.dtypes import DType, boolean, float32, int32, numpy_dtype
 from tilecore.ir.expr import Bitcast, Call, Const, Expr, binary, const
 from tilecore.language import operators as ops
 from tilecore.language.dtypes import dtype
-from tilecore.language.locate import fail
+from tilecore.language.locate import fail, refuse
 from tilecore.language.values import Scalar
 
 
@@ -23,8 +23,20 @@ def _all_static(*values: Any) -> bool:
 # --- conversions -------------------------------------------------------------------------------
 
 
-def cast(value: Any, to: Any) -> Scalar:
-    """`value` converted to dtype `to`: floats round to nearest even, to int they truncate."""
+def cast(value: Any, to: Any, round: str | None = None, sat: bool | None = None) -> Scalar:
+    """`value` converted to dtype `to`: floats round to nearest even, to int they truncate.
+
+    Args:
+        value: what to convert.
+        to: the dtype.
+        round: rounding of floats; only ``"rn"`` (to nearest even), which is the default.
+        sat: saturation is the dtype's own; only None is accepted.
+
+    Raises:
+        UnsupportedError: another rounding or saturation.
+    """
+    if round not in (None, "rn") or sat is not None:
+        refuse("T.cast(round=..., sat=...)", "every target rounds to nearest even")
     if _looks_like_dtype(value) and not _looks_like_dtype(to):
         value, to = to, value
     return Scalar(ops.to_dtype(value, dtype(to).ir))

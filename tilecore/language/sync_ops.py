@@ -145,6 +145,11 @@ def async_wait(pending: int = 0) -> None:
     _emit("T.async_wait", "async.wait", ops.as_index(pending, "pending"))
 
 
+# The vocabulary's older names.
+ptx_commit_group = async_commit
+ptx_wait_group = async_wait
+
+
 class _WarpBlock:
     """``with T.ws(0):`` and ``with T.warps(first, last):``."""
 

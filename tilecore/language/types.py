@@ -139,6 +139,28 @@ def ptr(*_: Any, **__: Any) -> Any:
     )
 
 
+class Dimension(Scalar):
+    """A dynamic size by one name: ``T.Var("n", "int32")``, which `dynamic` makes as well."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        name: str,
+        dtype: Any = "int32",
+        *,
+        multiple_of: int = 1,
+        lower: int = 0,
+        upper: int | None = None,
+    ) -> None:
+        kind = _dtype(dtype)
+        if kind.name not in ("int32", "int64"):
+            fail("a dynamic size must be an index", expected="int32 or int64", got=kind)
+        if multiple_of < 1:
+            fail("multiple_of must be positive", got=multiple_of)
+        super().__init__(Var(split_names(name)[0], kind, multiple_of, lower, upper))
+
+
 def dynamic(
     name: str,
     dtype: Any = "int32",
@@ -156,13 +178,9 @@ def dynamic(
         min: a promise: the size is at least this.
         max: a promise: the size is at most this.
     """
-    kind = _dtype(dtype)
-    if kind.name not in ("int32", "int64"):
-        fail("a dynamic size must be an index", expected="int32 or int64", got=kind)
-    if multiple_of < 1:
-        fail("multiple_of must be positive", got=multiple_of)
+    lower = 0 if min is None else min
     scalars = tuple(
-        Scalar(Var(one, kind, multiple_of, 0 if min is None else min, max))
+        Dimension(one, dtype, multiple_of=multiple_of, lower=lower, upper=max)
         for one in split_names(name)
     )
     return scalars[0] if len(scalars) == 1 else scalars
