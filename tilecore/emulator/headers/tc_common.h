@@ -34,19 +34,19 @@ template <class T>
 struct small_format;
 template <> struct small_format<e4m3> {
   enum : int { mantissa = 3, bias = 7, fnuz = false };
-  enum : uint32_t { largest = 0x7e, nan = 0x7f, infinity = 0x100 };
+  enum : uint32_t { largest = 0x7e, overflow = 0x7e, nan = 0x7f, infinity = 0x100 };
 };
 template <> struct small_format<e5m2> {
   enum : int { mantissa = 2, bias = 15, fnuz = false };
-  enum : uint32_t { largest = 0x7b, nan = 0x7f, infinity = 0x7c };
+  enum : uint32_t { largest = 0x7b, overflow = 0x7c, nan = 0x7f, infinity = 0x7c };
 };
 template <> struct small_format<e4m3fnuz> {
   enum : int { mantissa = 3, bias = 8, fnuz = true };
-  enum : uint32_t { largest = 0x7f, nan = 0x80, infinity = 0x100 };
+  enum : uint32_t { largest = 0x7f, overflow = 0x7f, nan = 0x80, infinity = 0x100 };
 };
 template <> struct small_format<e5m2fnuz> {
   enum : int { mantissa = 2, bias = 16, fnuz = true };
-  enum : uint32_t { largest = 0x7f, nan = 0x80, infinity = 0x100 };
+  enum : uint32_t { largest = 0x7f, overflow = 0x7f, nan = 0x80, infinity = 0x100 };
 };
 
 template <class T>
@@ -67,7 +67,7 @@ TC_DEVICE T small_of_f32(float v) {
     rounded = (significand + (1u << (shift - 1)) - 1u + odd) >> shift;
   }
   uint32_t code = rounded + (uint32_t(target - lowest) << format::mantissa);
-  if (code > format::largest) code = format::largest;
+  if (code > format::largest) code = format::overflow;
   if (format::fnuz && code == 0) return T{0};
   return T{uint8_t(sign | code)};
 }
@@ -124,7 +124,10 @@ template <> struct narrow<e4m3> {
   static TC_DEVICE e4m3 of(float v) { return e4m3{primitive::e4m3_of_f32(v)}; }
 };
 template <> struct narrow<e5m2> {
-  static TC_DEVICE e5m2 of(float v) { return e5m2{primitive::e5m2_of_f32(v)}; }
+  static TC_DEVICE e5m2 of(float v) {  // the instruction saturates; from 61440 on it is infinity
+    const uint8_t saturated = primitive::e5m2_of_f32(v);
+    return e5m2{v >= 61440.0f ? uint8_t(0x7c) : v <= -61440.0f ? uint8_t(0xfc) : saturated};
+  }
 };
 #endif
 

@@ -28,7 +28,8 @@ struct LaneHead {
   const BlockPlace* place;
 };
 
-// initial-exec: one load instead of a call per access; fibers never change their OS thread.
+// initial-exec: one load instead of a call per access; fibers never change their OS thread. The space
+// for such variables is scarce in a process that loads libraries late: this one must stay alone.
 extern thread_local LaneHead* current_lane __attribute__((tls_model("initial-exec")));
 
 inline LaneHead& here() { return *current_lane; }
@@ -73,7 +74,8 @@ void report(LaneHead& lane, Fault kind, int text_line, int other_line, const cha
 void print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // --- global memory ----------------------------------------------------------------------------
-// Checks one access and returns the address to use: `p`, or a place of poison when it is illegal.
+// Checks one access (at most 64 KiB) and returns the address to use: `p`, or a place of poison when
+// it is illegal.
 const void* global_read(const void* p, uint32_t bytes, int text_line);
 void* global_write(void* p, uint32_t bytes, int text_line);
 

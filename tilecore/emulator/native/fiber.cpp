@@ -23,10 +23,7 @@ void switch_stack(void** from, void* to) {
   swapcontext(static_cast<ucontext_t*>(*from), static_cast<ucontext_t*>(to));
 }
 
-void* thread_context() {
-  static thread_local ucontext_t context;
-  return &context;
-}
+void* StackPool::home() { return static_cast<ucontext_t*>(contexts_) + count_; }
 
 void* StackPool::start(size_t index, void (*entry)()) {
   ucontext_t* context = static_cast<ucontext_t*>(contexts_) + index;
@@ -71,7 +68,7 @@ extern "C" void tc_emulator_switch_stack(void** from, void* to);
 
 void switch_stack(void** from, void* to) { tc_emulator_switch_stack(from, to); }
 
-void* thread_context() { return nullptr; }
+void* StackPool::home() { return nullptr; }
 
 void* StackPool::start(size_t index, void (*entry)()) {
   auto top = reinterpret_cast<uintptr_t>(memory_ + (index + 1) * bytes_ - colour(index)) & ~uintptr_t(63);
@@ -105,7 +102,7 @@ void StackPool::reserve(size_t count, size_t bytes) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   madvise(memory, count * bytes, MADV_NOHUGEPAGE);  // a huge page a stack would waste memory
   memory_ = static_cast<unsigned char*>(memory);
-  contexts_ = new_contexts(count);
+  contexts_ = new_contexts(count + 1);
   count_ = count;
   bytes_ = bytes;
 }

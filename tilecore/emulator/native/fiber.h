@@ -21,6 +21,8 @@ class StackPool {
   void reserve(size_t count, size_t bytes);
   // A context that calls `entry` on stack `index` when first switched to; `entry` never returns.
   void* start(size_t index, void (*entry)());
+  // Where the OS thread's own context is saved, after `reserve`.
+  void* home();
 
  private:
   void release();
@@ -28,8 +30,5 @@ class StackPool {
   void* contexts_ = nullptr;
   size_t count_ = 0, bytes_ = 0;
 };
-
-// Context of the calling OS thread, to be switched back to.
-void* thread_context();
 
 }  // namespace tc::emulator

@@ -6,8 +6,8 @@
 namespace tc::emulator {
 
 unsigned char* poison() {
-  static thread_local unsigned char nowhere[256];
-  memset(nowhere, 0xff, sizeof nowhere);
+  auto& nowhere = self().owner->worker->nowhere;
+  memset(nowhere, 0xff, sizeof nowhere);  // an earlier illegal write may have gone there
   return nowhere;
 }
 

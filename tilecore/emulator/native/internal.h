@@ -228,12 +228,14 @@ struct Worker {
   int64_t switches = 0;
   int64_t progress = 0, spins = 0, spin_progress = 0;
   double spin_start = 0;
+  alignas(16) unsigned char nowhere[65536];  // see poison()
   std::vector<Lane> lanes;
   std::vector<LaneHead*> heads;
   std::vector<Block> blocks;
   std::vector<Cluster> clusters;
   std::vector<Shadow> shadows;
   std::vector<uint8_t*> memories;
+  size_t memory_bytes = 0;  // of each of them
   std::vector<AgentWork> agents;
   std::map<std::pair<int, int>, BankSite> bank_sites;
   // ready lanes: a ring whose size is a power of two

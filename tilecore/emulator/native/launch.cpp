@@ -3,14 +3,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <memory>
 #include <thread>
 
 #include "internal.h"
 
 namespace tc::emulator {
 
+// Workers keep their stacks and shadows for the next launch: touching fresh pages would cost more
+// than running a small kernel. As many are kept as have run at the same time.
+class WorkerPool {
+ public:
+  std::unique_ptr<Worker> take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (idle_.empty()) return std::make_unique<Worker>();
+    std::unique_ptr<Worker> worker = std::move(idle_.back());
+    idle_.pop_back();
+    return worker;
+  }
+  void give_back(std::unique_ptr<Worker> worker) {
+    worker->switches = 0;
+    worker->bank_sites.clear();
+    std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(worker));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> idle_;
+};
+
+static WorkerPool& pool() {
+  static WorkerPool* const pool = new WorkerPool;  // never destroyed: threads may outlive main
+  return *pool;
+}
+
 static void run_worker(Launch& launch, int64_t units) {
-  Worker worker;
+  std::unique_ptr<Worker> owned = pool().take();
+  Worker& worker = *owned;
   worker.launch = &launch;
   const int64_t seed = int64_t(launch.config->seed);
   while (!launch.stopped.load()) {
@@ -20,7 +50,7 @@ static void run_worker(Launch& launch, int64_t units) {
     const int64_t at = (turn + seed) % units;
     worker.run_unit(seed & 1 ? units - 1 - at : at);
   }
-  std::lock_guard<std::mutex> lock(launch.mutex);
+  std::unique_lock<std::mutex> lock(launch.mutex);
   launch.switches += worker.switches;
   for (const auto& [key, site] : worker.bank_sites) {
     BankSite& sum = launch.bank_sites[key];
@@ -30,7 +60,8 @@ static void run_worker(Launch& launch, int64_t units) {
     total.ideal += sum.ideal;
     sum = total;
   }
-  for (uint8_t* memory : worker.memories) free(memory);
+  lock.unlock();
+  pool().give_back(std::move(owned));
 }
 
 static void append(std::string& text, const char* key, int64_t value) {

@@ -96,12 +96,10 @@ static void prepare_block(Worker& worker, Block& block, size_t index, Cluster& c
   block.first_clock = block.place.rank * block.warp_count;
   block.birth = worker.epoch + 1;
   if (worker.memories.size() <= index) {
-    const size_t bytes = (size_t(config.shared_bytes) + 1023) / 1024 * 1024 + 1024;
-    worker.memories.push_back(static_cast<uint8_t*>(aligned_alloc(1024, bytes)));
+    worker.memories.push_back(static_cast<uint8_t*>(aligned_alloc(1024, worker.memory_bytes)));
     worker.shadows.emplace_back();
-    worker.shadows.back().resize(uint32_t(config.shared_bytes),
-                                 block.warp_count * cluster.blocks);
   }
+  worker.shadows[index].resize(uint32_t(worker.memory_bytes), block.warp_count * cluster.blocks);
   block.memory = worker.memories[index];
   block.shadow = &worker.shadows[index];
   memset(block.memory, 0xff, size_t(config.shared_bytes));
@@ -131,11 +129,13 @@ void prepare_blocks(Worker& worker, int64_t unit) {
   const size_t lanes = size_t(config.shape[0]) * config.shape[1] * config.shape[2];
   worker.random_state = (config.seed + 1) * 0x9e3779b97f4a7c15ull ^ uint64_t(unit + 1) << 20;
   worker.random();
-  if (worker.epoch > last_clock / 2) {  // stamps would overflow: forget all of them
-    worker.epoch = 1;
+  const size_t memory_bytes = (size_t(config.shared_bytes) + 1023) / 1024 * 1024 + 1024;
+  if (worker.epoch > last_clock / 2 || memory_bytes > worker.memory_bytes) {
+    worker.epoch = 1;  // stamps would overflow, or are too few: forget all of them
     worker.shadows.clear();
     for (uint8_t* memory : worker.memories) free(memory);
     worker.memories.clear();
+    worker.memory_bytes = memory_bytes;
   }
   worker.lanes.resize(blocks * lanes);
   worker.heads.resize(blocks * lanes);

@@ -142,7 +142,7 @@ void Worker::run_unit(int64_t unit) {
   prepare_blocks(*this, unit);
   abandoned = false;
   live_lanes = int(lanes.size());
-  main = thread_context();
+  main = stacks.home();
   for (size_t i = 0; i < lanes.size(); ++i) lanes[i].stack_pointer = stacks.start(i, lane_main);
   // Warps start in random order, lanes of a warp too.
   size_t size = 1;
