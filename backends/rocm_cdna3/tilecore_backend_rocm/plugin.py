@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilecore.errors import ToolchainError
 from tilecore.hooks.records import DeviceInfo, ToolchainInfo
 from tilecore.hooks.specs import hookimpl
 from tilecore.target import Target
@@ -41,3 +42,13 @@ def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
     from .toolchain import probe_toolchain
 
     return probe_toolchain()
+
+
+@hookimpl
+def tilecore_toolchain_fingerprint(target: Target) -> str:
+    """Raises: there is no toolchain whose version could be told."""
+    from .toolchain import probe_toolchain
+
+    raise ToolchainError(
+        probe_toolchain().missing, hint="tilecore.lower(program, ...) gives the source"
+    )
