@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.ir.strategies import Names, blocks, buffers, exprs, programs, variables
-from tilecore.errors import Loc, ParseError, VerifyError
+from tilecore.errors import Loc, ParseError, TilecoreError, VerifyError
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import float16, float32, int32
 from tilecore.ir.expr import Const, Unary, Var, const, walk
@@ -199,3 +199,49 @@ def test_a_lane_kernel_sees_flat_buffers():
     assert program.params[0].rank == 2
     assert format_program(program) == text
     assert parse_program(format_program(program)) == program
+
+
+SAMPLE = """
+program p[n: int32 multiple_of 8](A: float16[n, 4] strides [n, 1] safe -1.5, s: int32)
+    outputs (0) level tile {
+  workspace w: float32[n]
+  kernel k(bx in n // 8, by in 2) threads 128 order row 4 cluster (2, 1, 1) hints(a=[1, "x"]) {
+    layout t = [64:32, (4:1 8:4)] ^ (2, 3, 3)
+    layout f = <(2:r1 4:t1), 8:t4; 4:t32>
+    shared t: float16[64, 32]
+    alias shared u: float16[2048] of t
+    let x = min(s, 3) + int64(4)
+    for i in pipelined(0, n, step=2, stages=3, order=[0], group=[[0]]) {
+      copy A[i:+64, :] -> t[0:+64, 0] hints(w=1.5)
+    }
+    parallel (a, b) in (64, 32) {
+      if t[a, b] > float16(0.0) and not a == b {
+        let o = atomic add &w[0:+2] -> w[1:+2] order acq_rel
+      } else if true {
+        t[a, b] = select(a < b, exp(t[a, b]), -t[b, a])
+      }
+    }
+    gemm t[:, :], t[:, :] -> t[:, :] transpose_a clear s == 0 policy full_col
+    print "done", &t[:, :]
+  }
+}
+""".replace("\n    outputs", " outputs")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_text_is_an_error_and_nothing_worse(data):
+    text = SAMPLE
+    parse_program(text)
+    pieces = ["", "(", ")", "{", "}", "[", "]", ":", "<", "x", "7", "-", "\n", "and", '"', "`", "#"]
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = start + data.draw(st.integers(0, 6))
+        new = data.draw(st.sampled_from(pieces))
+        text = text[:start] + new + text[end:]
+    try:
+        program = parse_program(text, "damaged.ir")
+    except TilecoreError as error:
+        assert isinstance(error, VerifyError) or error.loc is not None
+    else:
+        assert parse_program(format_program(program)) == program

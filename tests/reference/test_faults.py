@@ -125,6 +125,19 @@ def test_wrong_arguments(arguments, word):
         run(one_block("x[0] = 1.0"), arguments)
 
 
+def test_barriers_order_what_is_in_order_already():
+    body = (
+        "shared bar: uint64[1]\nbarrier.init(&bar[0], 1)\nbarrier.arrive(&bar[0])\n"
+        "barrier.wait(&bar[0], 0)\nnamed_barrier.sync(1, 32)\nsync_warp()\n"
+        "warps 0, 1 {\nx[0] = 5.0\n}\nasync.copy(&x[0:+2], &x[2:+2])\nasync.commit()\n"
+        "async.wait(0)"
+    )
+    assert execute(body)[:4].tolist() == [5, 1, 5, 1]
+    for wait in ("barrier.wait(&bar[0], 0)", "named_barrier.sync(1, 64)"):
+        with pytest.raises(UnsupportedError, match="wait for each other"):
+            execute(f"shared bar: uint64[1]\nwarps 0, 1 {{\n{wait}\n}}")
+
+
 def test_a_read_only_result_is_refused():
     x = np.zeros(8, np.float32)
     x.flags.writeable = False

@@ -98,7 +98,8 @@ def test_tfloat32_keeps_ten_fraction_bits(value):
     else:
         unit = 2.0 ** (max(math.frexp(value)[1] - 1, -126) - 10)
         scaled = value / unit
-        assert result == np.float32(round(scaled) * unit)
+        with np.errstate(over="ignore"):
+            assert result == np.float32(round(scaled) * unit)
 
 
 def test_rounding_to_narrow_floats():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilecore.errors import Loc, ParseError
 
+_Enum = TypeVar("_Enum", bound=enum.Enum)
 _TOKEN = re.compile(
     r"""
       (?P<space>[ \t\r]+|\#[^\n]*)
@@ -149,6 +152,14 @@ class TokenStream:
     def word(self) -> str:
         """Take a bare word."""
         return self.expect_kind("name").text
+
+    def member(self, kind: type[_Enum]) -> _Enum:
+        """Take a bare word that is the value of a member of an enumeration."""
+        token = self.expect_kind("name")
+        for item in kind:
+            if item.value == token.text:
+                return item
+        raise self.error("unexpected word", " or ".join(str(k.value) for k in kind), token)
 
     def integer(self) -> int:
         """Take a whole number with an optional minus sign."""

@@ -85,10 +85,7 @@ class _ProgramParser(StmtParser):
         params = self.sequence(self._param, "(", ")")
         outputs = self.sequence(self.integer, "(", ")") if self.accept("outputs") else ()
         self.expect("level")
-        token = self.token
-        level = self.word()
-        if level not in {item.value for item in Level}:
-            raise self.error("unknown level", [item.value for item in Level], token)
+        level = self.member(Level)
         self.expect("{")
         self.skip_newlines()
         workspaces: list[Buffer] = []
@@ -103,7 +100,7 @@ class _ProgramParser(StmtParser):
             raise self.error("unexpected text", "'workspace', 'kernel' or '}'")
         self.expect("}")
         buffers = tuple(workspaces)
-        return Program(name, params, tuple(kernels), symbols, buffers, outputs, Level(level), loc)
+        return Program(name, params, tuple(kernels), symbols, buffers, outputs, level, loc)
 
     def _scalar(self) -> Var:
         name = self.name()
@@ -140,7 +137,7 @@ class _ProgramParser(StmtParser):
     def _global_buffer(self) -> Buffer:
         scope = Scope.GLOBAL
         if self.token.kind == "name" and self.token.text in {item.value for item in Scope}:
-            scope = Scope(self.word())
+            scope = self.member(Scope)
         name = self.name()
         self.expect(":")
         return self.buffer_type(name, self.dtype(), scope)

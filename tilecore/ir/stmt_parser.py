@@ -84,10 +84,7 @@ class StmtParser(ExprParser):
         self.expect("for")
         var = self.bound_var()
         self.expect("in")
-        token = self.token
-        kind = self.word()
-        if kind not in {k.value for k in S.LoopKind}:
-            raise self.error("unknown kind of loop", [k.value for k in S.LoopKind], token)
+        kind = self.member(S.LoopKind)
         self.expect("(")
         start = self.expr()
         self.expect(",")
@@ -108,7 +105,7 @@ class StmtParser(ExprParser):
         if plan:
             stages = plan.pop("stages", (0,))[0]
             pipeline = S.PipelineSpec(stages, **plan)  # type: ignore[arg-type]  # group is nested
-        return S.For(var, start, extent, step, body, S.LoopKind(kind), pipeline, hints, loc)
+        return S.For(var, start, extent, step, body, kind, pipeline, hints, loc)
 
     def _plan_entry(self, key: str) -> tuple[int, ...]:
         if key == "stages":
@@ -176,7 +173,7 @@ class StmtParser(ExprParser):
     def allocate(self) -> S.Allocate:
         """Take a declaration of a buffer, which begins with its scope."""
         loc = self.loc
-        scope = Scope(self.word())
+        scope = self.member(Scope)
         name = self.name()
         self.expect(":")
         buffer = self.buffer_type(name, self.dtype(), scope)
@@ -185,7 +182,7 @@ class StmtParser(ExprParser):
     def _alias(self) -> S.Alias:
         loc = self.loc
         self.expect("alias")
-        scope = Scope(self.word())
+        scope = self.member(Scope)
         name = self.name()
         self.expect(":")
         buffer = self.buffer_type(name, self.dtype(), scope)
@@ -264,11 +261,7 @@ class StmtParser(ExprParser):
         clear = self.expr() if self.accept("clear") else FALSE
         policy = S.WarpPolicy.SQUARE
         if self.accept("policy"):
-            token = self.token
-            word = self.word()
-            if word not in {p.value for p in S.WarpPolicy}:
-                raise self.error("unknown policy", [p.value for p in S.WarpPolicy], token)
-            policy = S.WarpPolicy(word)
+            policy = self.member(S.WarpPolicy)
         return S.Gemm(a, b, c, transpose_a, transpose_b, clear, policy, self.hints(), loc)
 
     def _reduce(self) -> S.Reduce:

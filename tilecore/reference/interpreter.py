@@ -45,7 +45,7 @@ from tilecore.reference.values import Array, cast, value_dtype
 # What keeps lanes and asynchronous copies in step has nothing to do where both run in order.
 _ORDERING = frozenset({
     "sync_warp", "barrier.init", "barrier.arrive", "barrier.arrive_expect", "barrier.expect",
-    "barrier.wait", "async.commit", "async.wait",
+    "barrier.wait", "async.commit", "async.wait", "named_barrier.sync", "named_barrier.arrive",
 })  # fmt: skip
 
 
@@ -189,9 +189,8 @@ class Interpreter:
         return mask
 
     def _warp_scope(self, stmt: S.WarpScope, mask: Array) -> None:
-        if any(
-            isinstance(s, S.Intrinsic) and s.op == "barrier.wait" for s in walk_stmts(stmt.body)
-        ):
+        inner = [s.op for s in walk_stmts(stmt.body) if isinstance(s, S.Intrinsic)]
+        if "barrier.wait" in inner or "named_barrier.sync" in inner:
             raise UnsupportedError("the reference cannot execute warps that wait for each other")
         if self.frame.domain:
             raise UnsupportedError("the reference cannot execute warp scopes of per-lane programs")
