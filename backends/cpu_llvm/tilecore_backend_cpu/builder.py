@@ -257,17 +257,17 @@ class FunctionWriter:
         return self.emit(left.type, f"{opcode} {left}, {right.ref}")
 
     def add(self, left: Value, right: Value) -> Value:
-        """Sum; integers wrap."""
+        """Sum; integers wrap, floats may be contracted with a product."""
         if not is_float(left.type):
             if right.ref == "0":
                 return left
             if left.ref == "0":
                 return right
-        return self.binary("fadd" if is_float(left.type) else "add", left, right)
+        return self.binary("fadd contract" if is_float(left.type) else "add", left, right)
 
     def sub(self, left: Value, right: Value) -> Value:
-        """Difference; integers wrap."""
-        return self.binary("fsub" if is_float(left.type) else "sub", left, right)
+        """Difference; integers wrap, floats may be contracted with a product."""
+        return self.binary("fsub contract" if is_float(left.type) else "sub", left, right)
 
     def mul(self, left: Value, right: Value) -> Value:
         """Product; integers wrap."""
@@ -276,7 +276,7 @@ class FunctionWriter:
                 return left
             if left.ref == "1":
                 return right
-        return self.binary("fmul" if is_float(left.type) else "mul", left, right)
+        return self.binary("fmul contract" if is_float(left.type) else "mul", left, right)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once."""

@@ -32,7 +32,7 @@ from .state import BlockState
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "bitand": "and", "bitor": "or", "bitxor": "xor"}
-_FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _VECTOR_MATH = frozenset({"exp", "exp2", "log", "log2", "tanh", "erf", "sin", "cos", "sigmoid"})
 _LIBM = {"exp10": "exp10", "log10": "log10", "log1p": "log1p", "tan": "tan", "atan2": "atan2", "fmod": "fmod"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt"}
@@ -72,6 +72,17 @@ def evaluate(s: BlockState, expr: Expr) -> Value:
             return _call(s, op, args, dtype)
         case _:
             raise UnsupportedError(f"the CPU backend has no {type(expr).__name__} expression")
+
+
+def evaluate_stored(s: BlockState, expr: Expr, dtype: DType) -> Value:
+    """The value of `expr` in the storage form of `dtype`, rounded once."""
+    if isinstance(expr, Cast) and expr.dtype == dtype and dtype.is_float and dtype.bits < 32:
+        source: DType = expr.a.dtype  # type: ignore[attr-defined]
+        if source.is_float:
+            value = evaluate(s, expr.a)
+            single = s.w.cast("fptrunc", value, like(value.type, "float"))
+            return narrow(s.w, single, dtype)
+    return narrow(s.w, evaluate(s, expr), dtype)
 
 
 def index(s: BlockState, expr: Expr) -> Value:

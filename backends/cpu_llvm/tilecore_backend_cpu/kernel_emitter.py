@@ -15,13 +15,14 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.signature import Argument, kernel_arguments, program_arguments
-from tilecore.ir.stmts import Allocate, Assert, Gemm
+from tilecore.ir.stmts import Alias, Allocate, Assert, Copy, Gemm
 from tilecore.ir.visit import walk_stmts
 
 from .builder import FunctionWriter, ModuleWriter, Value
 from .contractions import zero_bytes
 from .conversions import compute_type
 from .expressions import index
+from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .host import HostCpu
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
@@ -207,6 +208,7 @@ class _Worker:
         self.state.packings = dict(self.plan.packings)
         self.state.zeroed = self.plan.zeroed
         self.shared = find_shared_tiles(kernel, self.plan)
+        self.state.fuser = Fuser(_roots(kernel), self._is_special)
 
     def emit(self) -> None:
         w = self.w
@@ -222,6 +224,11 @@ class _Worker:
         if uses_tiles:
             emit_tile_release(w)
         w.ret()
+
+    def _is_special(self, copy: Copy) -> bool:
+        """Copies that pack, or that blocks share, stay on their own."""
+        name = copy.dst.buffer.name
+        return name in self.plan.packings or name in {tile.copy.dst.buffer.name for tile in self.shared}
 
     def _slot(self, slot: int, kind: str = "i64") -> Value:
         return self.w.load(self.w.offset(self.w.parameters[0], "i64", slot), kind, 8)
@@ -309,6 +316,15 @@ class _Worker:
             emit_block(s, self.kernel.body)
         w.terminate("br label %blocks.next")
         w.begin_block("blocks.end")
+
+
+def _roots(kernel: Kernel) -> dict[str, str]:
+    """View name -> the buffer whose storage it is."""
+    roots: dict[str, str] = {}
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Alias):
+            roots[stmt.buffer.name] = roots.get(stmt.source.name, stmt.source.name)
+    return roots
 
 
 def _last_index(extent: Expr) -> float:

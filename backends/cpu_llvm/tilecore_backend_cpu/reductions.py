@@ -104,6 +104,20 @@ def emit_reduce(s: BlockState, stmt: Reduce) -> None:
     s.is_elementwise, s.is_guarded, s.axis = outer
 
 
+def finish_row(s: BlockState, combiner: Combiner, stmt: Reduce, row: Var, total: Value) -> None:
+    """Store the reduction of one row, combined with the old value unless that is cleared."""
+    from tilecore.ir.expr import const
+
+    place: tuple[Expr, ...] = (row, const(0)) if len(stmt.dst.shape) == 2 else (row,)
+    indices = stmt.dst.indices(place)
+    if not stmt.clear:
+        old = widen(s.w, load_element(s, stmt.dst.buffer, indices), stmt.dst.dtype)
+        if combiner.op in ("max", "min") and is_float(old.type) and not stmt.nan_propagate:
+            old = combiner.combine(combiner.neutral(old.type), old)
+        total = combiner.combine(old, total)
+    store_element(s, stmt.dst.buffer, indices, narrow(s.w, total, stmt.dst.dtype))
+
+
 def loop_nest(s: BlockState, names: Sequence[Var], extents: Sequence[Expr], body: Callable[[], None]) -> None:
     """Scalar loops around `body`."""
     if not names:

@@ -11,6 +11,7 @@ from tilecore.ir.layout import Layout
 
 from .analysis import Interval
 from .builder import FunctionWriter, Value
+from .fusion import Fuser
 from .gemm_kernels import GemmEmitter
 from .host import HostCpu
 from .scheduling import Packing
@@ -74,6 +75,7 @@ class BlockState:
         stops: labels of the innermost loop, to continue and to leave it.
         layouts: of on-chip buffers.
         packings: how B operands are packed, by buffer name.
+        fuser: joins neighbouring elementwise statements.
         zeroed: buffers whose padding must be zero.
         pointer_slots: stack slots that hold where a buffer lives now.
         shared_tiles: copies whose result blocks share, by destination buffer.
@@ -98,6 +100,7 @@ class BlockState:
     gemm: GemmEmitter | None = None
     layouts: dict[str, Layout] = field(default_factory=dict)
     packings: dict[str, Packing] = field(default_factory=dict)
+    fuser: Fuser | None = None
     zeroed: frozenset[str] = frozenset()
     pointer_slots: dict[str, Value] = field(default_factory=dict)
     shared_tiles: dict[str, TileStore] = field(default_factory=dict)

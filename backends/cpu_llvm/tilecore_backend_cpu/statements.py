@@ -37,8 +37,9 @@ from .builder import Value
 from .contractions import emit_gemm
 from .conversions import convert, narrow, storage_type
 from .diagnostics import emit_assert, emit_print
-from .elementwise import emit_fill_nest, emit_parallel
-from .expressions import evaluate, index
+from .elementwise import emit_fill_nest, emit_fused, emit_parallel
+from .expressions import evaluate, evaluate_stored, index
+from .fusion import FusedNest
 from .memory import store_element
 from .packing import emit_copy
 from .reductions import emit_reduce, emit_scan
@@ -60,8 +61,11 @@ _NO_EFFECT = frozenset({
 def emit_block(s: BlockState, body: Block) -> None:
     """Statements in order; what they allocate is given back at the end."""
     top = s.arena.top
-    for stmt in body:
-        emit_statement(s, stmt, emit_block)
+    for stmt in s.fuser.fuse(body) if s.fuser is not None else body:
+        if isinstance(stmt, FusedNest):
+            emit_fused(s, stmt)
+        else:
+            emit_statement(s, stmt, emit_block)
     s.arena.top = top
 
 
@@ -75,7 +79,7 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
         case Alias(buffer=buffer, source=source):
             _emit_alias(s, buffer, source)
         case Store(buffer=buffer, indices=indices, value=value):
-            store_element(s, buffer, indices, narrow(s.w, evaluate(s, value), buffer.dtype))
+            store_element(s, buffer, indices, evaluate_stored(s, value, buffer.dtype))
         case Parallel():
             emit_parallel(s, stmt)
         case Copy(src=src, dst=dst):
