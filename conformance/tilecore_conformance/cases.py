@@ -31,7 +31,8 @@ class Case:
         area: row of the matrix.
         program: name of the builder.
         params: the builder's keyword arguments, as (name, value) pairs.
-        smoke: part of the short selection that emulated levels run by default.
+        smoke: one of the few samples that the contracts of the suite are tried on.
+        short: part of the selection that is not marked slow where the plugin chose the level.
         capability: the target must have it, else the case does not apply; "" is none.
     """
 
@@ -40,9 +41,11 @@ class Case:
     program: str
     params: tuple[tuple[str, Any], ...]
     smoke: bool = False
+    short: bool = False
     capability: str = ""
 
 
+SHORT_STRIDE = 6  # about one case in twelve: a minute of emulation instead of many
 RESERVED = ("program", "each", "zip", "smoke", "capability")
 
 
@@ -63,6 +66,7 @@ def load_cases(area: str, text: str) -> list[Case]:
                     program=table["program"],
                     params=tuple({**fixed, **varied}.items()),
                     smoke=table.get("smoke", False) and number == 0,
+                    short=table.get("smoke", False) and number % SHORT_STRIDE == 0,
                     capability=table.get("capability", ""),
                 )
             )

@@ -78,7 +78,7 @@ class ConformanceSession:
                 item.add_marker(pytest.mark.skip(reason=entry.reason))
             elif entry := find_entry(self.xfails[subject.backend], case_id, subject.level):
                 item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=True))
-            if subject.is_default and subject.level != "run" and not (case and case.smoke):
+            if subject.is_default and subject.level != "run" and not (case and case.short):
                 item.add_marker(pytest.mark.slow)
             item.user_properties.append((PROPERTY, note))
 

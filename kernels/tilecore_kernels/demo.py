@@ -139,7 +139,7 @@ def _show(exhibit: Exhibit, target: Target, bandwidth: float) -> DemoRow:
         exhibit.shape,
         peer.name,
         error,
-        error <= _tolerance(problem.dtype),
+        error <= _tolerance(problem),
         timing.median * 1e3,
         None if peer.seconds is None else peer.seconds * 1e3,
         rate,
@@ -148,11 +148,13 @@ def _show(exhibit: Exhibit, target: Target, bandwidth: float) -> DemoRow:
     )
 
 
-def _tolerance(dtype: str) -> float:
-    """Both sides round their result to `dtype`, and sums of random terms err by a few roundings."""
-    from tilecore.ir.dtypes import dtype_of
+def _tolerance(problem: Any) -> float:
+    """Relative to the largest value: both sides may err by a sum's and a rounding's share."""
+    from tilecore.testing.tolerances import function, reduction
 
-    return 8.0 * 2.0 ** -(dtype_of(dtype).mantissa_bits + 1)
+    terms = getattr(problem, "k", None) or getattr(problem, "kv_len", None) or problem.cols
+    one_side = reduction(problem.dtype, terms) + function(problem.dtype)
+    return 2.0 * (one_side.relative + one_side.of_magnitude)
 
 
 def _with_shares(rows: list[DemoRow]) -> list[DemoRow]:
