@@ -95,6 +95,8 @@ class MmaAtom:
         source: manual section that states the layouts.
         loads: matrix loads that may fill a and b from shared memory; plain loads otherwise.
         a_round, b_round: a unary operation that operands need first, or "".
+        register_dtype: dtype of operand registers where it differs from the operands': they are
+            widened when loaded.
     """
 
     name: str
@@ -112,6 +114,7 @@ class MmaAtom:
     loads: tuple[MatrixLoad, ...] = ()
     a_round: str = ""
     b_round: str = ""
+    register_dtype: DType | None = None
 
     def __post_init__(self) -> None:
         for what, layout, shape in (
@@ -194,6 +197,37 @@ class AsyncCopyAtom:
 
     name: str
     widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPiece:
+    """One box of a bulk copy.
+
+    Attributes:
+        at: per axis of the source buffer, where the box begins relative to the region's start.
+        offset: element offset in the destination, relative to the destination region's first.
+    """
+
+    at: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCopyPlan:
+    """How a copy engine moves a rectangular region to shared memory on its own.
+
+    One lane starts it; its bytes complete on a transaction barrier. Parts outside the source
+    arrive as zeros and are counted, too.
+
+    Attributes:
+        kind: the backend's name for how a box is arranged in shared memory.
+        box: per axis of the source buffer, elements of one piece.
+        pieces: the boxes that make up the region.
+    """
+
+    kind: str
+    box: tuple[int, ...]
+    pieces: tuple[BulkPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)

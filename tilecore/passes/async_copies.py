@@ -48,17 +48,20 @@ def async_copies(program: Program, context: Context) -> Program:
 
 def _rewrite(block: Block, kernel: Kernel, ranges: Ranges, context: Context) -> Block:
     result: list[Stmt] = []
-    open_group = False
+    open_group: set[str] = set()  # destinations under way
     for stmt in block:
         width = async_width(stmt, kernel, ranges, context) if isinstance(stmt, Copy) else None
         if width is not None:
             assert isinstance(stmt, Copy)
+            if stmt.dst.buffer.name in open_group:
+                result += [COMMIT, wait(0)]
+                open_group.clear()
             result.append(issue(stmt, width))
-            open_group = True
+            open_group.add(stmt.dst.buffer.name)
             continue
         if open_group and not _may_delay_wait(stmt):
             result += [COMMIT, wait(0)]
-            open_group = False
+            open_group.clear()
         changes = {
             name: _rewrite(inner, kernel, ranges, context)
             for name in BODY_FIELDS

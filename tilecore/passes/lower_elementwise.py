@@ -31,6 +31,7 @@ from tilecore.ir.expr import (
     Var,
     binary,
     const,
+    free_vars,
     substitute,
 )
 from tilecore.ir.layout import FragmentLayout
@@ -49,12 +50,13 @@ from tilecore.ir.stmts import (
     Stmt,
     Store,
 )
-from tilecore.ir.visit import substitute_block
+from tilecore.ir.visit import substitute_block, walk_stmts
 from tilecore.passes.bounds import all_of, divisor, linear
 from tilecore.passes.elementwise import (
     VECTOR_BYTES,
     Access,
     RegisterMap,
+    accesses_of,
     loop_layout,
     register_map,
     static_extents,
@@ -148,8 +150,11 @@ class _Lowering:
         self.after: list[Stmt] = []  # vector stores
         self.loaded: dict[tuple[str, tuple[Expr, ...]], Buffer] = {}
         self.vector: tuple[Var, int] | None = None
-        self.first_copy = scope.first_copy(nest.loop)
-        # With a second holder of each element, only the first one stores to memory.
+        # Where several lanes run one iteration, only the first stores to memory. Nests that write
+        # nothing else are run by that lane alone.
+        first = scope.first_copy(nest.loop)
+        self.only_first = first if self.writes_memory_only() else TRUE
+        self.first_copy = TRUE if self.writes_memory_only() else first
 
     def run(self) -> Block:
         nest = self.nest
@@ -171,6 +176,7 @@ class _Lowering:
             inner = self.guard_inside(inner)
         else:
             inner = guarded(nest.valid, inner)
+        inner = guarded(self.only_first, inner)
         iterations = math.prod(extent for _, extent in nest.digits)
         serial = iterations > _UNROLL_LIMIT and not self.has_fragments()
         for digit, extent in reversed(outer):
@@ -190,9 +196,15 @@ class _Lowering:
             result.append(stmt)
         return tuple(result)
 
-    def has_fragments(self) -> bool:
-        from tilecore.passes.elementwise import accesses_of
+    def writes_memory_only(self) -> bool:
+        own = {s.buffer.name for s in walk_stmts(self.nest.nest.body) if isinstance(s, Allocate)}
+        return all(
+            access.buffer.scope in (Scope.GLOBAL, Scope.SHARED) or access.buffer.name in own
+            for access in accesses_of(self.nest.nest)
+            if access.is_write
+        )
 
+    def has_fragments(self) -> bool:
         return any(a.buffer.scope is Scope.FRAGMENT for a in accesses_of(self.nest.nest))
 
     # --- statements ----------------------------------------------------------------------------
@@ -234,9 +246,6 @@ class _Lowering:
 
     def uses_registers(self, body: Block, var: Var) -> bool:
         """True when a register index depends on an inner loop, which then must be unrolled."""
-        from tilecore.ir.expr import free_vars
-        from tilecore.passes.elementwise import accesses_of
-
         probe = Parallel((), (), body)
         return any(
             access.buffer.scope is Scope.FRAGMENT
@@ -473,8 +482,6 @@ def _span(buffer: Buffer, start: int | Expr, width: int) -> Region:
 
 
 def _mentions(expr: Expr, var: Var) -> bool:
-    from tilecore.ir.expr import free_vars
-
     return var in free_vars(expr)
 
 

@@ -5,7 +5,9 @@ Before -> after:
   * gemm on an atom, c not a whole fragment       -> a whole fragment, copied in and out
   * gemm operand in global memory                 -> copied to shared memory first
   * gemm operand that is part of a fragment       -> a whole fragment copied from it
-  * reduce, scan of anything but a whole fragment -> copied to a whole fragment first
+  * reduce of anything but a whole fragment       -> copied to a whole fragment first
+  * scan                                          -> nests over shared memory (`scan_nests`)
+  * atomic whose old value is used at block scope -> one lane's, told through shared memory
   * reduce into anything but a whole fragment     -> a whole fragment, copied out
 A gemm that keeps an atom gets the hint ``atom`` with its name.
 """
@@ -16,11 +18,26 @@ import dataclasses
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
-from tilecore.ir.expr import FALSE, TRUE, const
+from tilecore.ir.expr import FALSE, TRUE, Load, Var, const
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Allocate, Block, Copy, Fill, Gemm, If, Reduce, Scan, Stmt
+from tilecore.ir.stmts import (
+    Allocate,
+    Atomic,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    If,
+    Let,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+)
 from tilecore.passes.contraction import gemm_shape, select_atom
 from tilecore.passes.elementwise import contraction_nest
+from tilecore.passes.scan_nests import scan_nests
 from tilecore.passes.scopes import (
     Names,
     is_whole,
@@ -44,7 +61,9 @@ def normalize_tiles(program: Program, context: Context) -> Program:
                 case Reduce():
                     return _reduce(stmt, names)
                 case Scan():
-                    return _scan(stmt, names)
+                    return scan_nests(stmt, kernel.threads, names)
+                case Atomic(previous=Var()):
+                    return _previous(stmt, names)
                 case _:
                     return None
 
@@ -68,10 +87,13 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
     changes: dict[str, object] = {"hints": with_hint(gemm.hints, "atom", atom.name)}
     for field in ("a", "b"):
         operand: Region = getattr(gemm, field)
-        if operand.buffer.scope is Scope.SHARED or _is_whole_fragment(operand):
+        wanted = atom.register_dtype or operand.dtype
+        in_place = _is_whole_fragment(operand) and operand.dtype == wanted
+        if operand.buffer.scope is Scope.SHARED or in_place:
             continue
         scope = Scope.FRAGMENT if operand.buffer.scope is Scope.FRAGMENT else Scope.SHARED
-        part = names.buffer(f"{operand.buffer.name}_part", static(operand), operand.dtype, scope)
+        dtype = wanted if scope is Scope.FRAGMENT else operand.dtype
+        part = names.buffer(f"{operand.buffer.name}_part", static(operand), dtype, scope)
         before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
         changes[field] = whole(part)
     if not _is_whole_fragment(gemm.c):
@@ -106,15 +128,19 @@ def _reduce(reduce: Reduce, names: Names) -> Block | None:
     return (*before, dataclasses.replace(reduce, src=src, dst=dst), *after)
 
 
-def _scan(scan: Scan, names: Names) -> Block | None:
-    """Scans run in shared memory, where the lanes that share a row can see each other's parts."""
-    before: list[Stmt] = []
-    after: list[Stmt] = []
-    src, dst, loc = scan.src, scan.dst, scan.loc
-    if src.buffer.scope is Scope.SHARED and dst == src:
-        return None
-    part = names.buffer(f"{src.buffer.name}_scan", static(src), dst.dtype, Scope.SHARED)
-    before += [Allocate(part, loc=loc), Copy(src, whole(part), loc=loc)]
-    after.append(Copy(whole(part), dst, loc=loc))
-    middle = dataclasses.replace(scan, src=whole(part), dst=whole(part))
-    return (*before, middle, *after)
+def _previous(atomic: Atomic, names: Names) -> Block:
+    """An atomic whose old value the whole block wants: one lane does it, shared memory tells."""
+    old = atomic.previous
+    assert old is not None
+    told = names.buffer(f"{old.name}_told", (1,), old.dtype, Scope.SHARED)
+    seen = Var(names.fresh(f"{old.name}_seen"), old.dtype)
+    once = Var(names.fresh("once"))
+    body = (
+        dataclasses.replace(atomic, previous=seen),
+        Store(told, (const(0),), seen, atomic.loc),
+    )
+    return (
+        Allocate(told, loc=atomic.loc),
+        Parallel((once,), (const(1),), body, (), atomic.loc),
+        Let(old, Load(told, (const(0),)), atomic.loc),
+    )

@@ -204,7 +204,7 @@ class _Pipeliner:
             loop.hints,
             loop.loc,
         )
-        return (*prologue, new)
+        return (*prologue, new, wait(0))  # nothing is left; the checks then know it, too
 
     def steady(
         self,

@@ -90,6 +90,17 @@ FP64 = MmaAtom(
 )  # fmt: skip
 
 
+_EIGHT_BIT_FLOATS = (float8_e4m3fn, float8_e5m2)
+
+
+def _widened_atom(a: DType, b: DType) -> MmaAtom:
+    """8-bit floats on the float16 instruction: exact, at the rate of float16."""
+    return MmaAtom(
+        "mma_m16n8k16", 16, 8, 16, a, b, float32, 32, _a(2, 2), _b(2, 2), _accumulator(), SOURCE,
+        register_dtype=float16,
+    )  # fmt: skip
+
+
 def _integer_atom(a: DType, b: DType) -> MmaAtom:
     return MmaAtom(
         "mma_m16n8k32", 16, 8, 32, a, b, int32, 32, _a(4, 2), _b(4, 2), _accumulator(), SOURCE,
@@ -106,11 +117,9 @@ ATOMS: tuple[MmaAtom, ...] = (
     TF32,
     FP64,
     *(_integer_atom(a, b) for a in (int8, uint8) for b in (int8, uint8)),
+    *(_widened_atom(a, b) for a in _EIGHT_BIT_FLOATS for b in _EIGHT_BIT_FLOATS),
 )
 """All atoms, preferred ones first among those that fit a gemm."""
-
-_EIGHT_BIT_FLOATS = (float8_e4m3fn, float8_e5m2)
-
 
 def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     """The atom for a gemm; None where only multiply-adds are right.
@@ -128,8 +137,6 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
         return None
     depth = k[0 if gemm.transpose_a else 1]
     a, b, c = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
-    if a in _EIGHT_BIT_FLOATS and b in _EIGHT_BIT_FLOATS:
-        a = b = float16
     if float32 in (a, b) and dict(gemm.hints).get("exact"):
         return None
     a = float32 if a == tfloat32 else a
