@@ -85,7 +85,9 @@ class KernelCaller:
         if known is None:
             known = self._learn(facts, views)
         elif stream is None:
-            self._remember(known, values, views)
+            result = self._try_known(known, values, views)
+            if result is not MISS:
+                return result
         self.plan.check_alignment(views)
         return self._run(values, views, known, stream)
 
@@ -114,17 +116,22 @@ class KernelCaller:
         known = self._known[facts] = _Known(signature, bound)
         return known
 
-    def _remember(self, known: _Known, values: Sequence[Any], views: Sequence[View]) -> None:
-        """Give facts met for the second time a fast function, which later calls try first.
+    def _try_known(self, known: _Known, values: Sequence[Any], views: Sequence[View]) -> Any:
+        """Launch by the fast function of facts that were met before; make one if need be.
 
-        Facts met once are not worth it: sizes that grow with each call would never use theirs.
+        Facts met once get none: sizes that grow with each call would never use theirs. `MISS` when
+        there can be none, or when it was just made (the careful launch follows and is right).
         """
-        replaced = known.fast
+        fast = known.fast
+        if fast is not None and fast not in self._recent:
+            self._put_first(fast, fast)
+            return fast.attempt(*values)
         known.fast = make_fast_call(
             self.plan, values, views, known.signature, known.bound, self.launch
         )
         if known.fast is not None:
-            self._put_first(known.fast, replaced)
+            self._put_first(known.fast, fast)
+        return MISS
 
     def _run(
         self,

@@ -7,7 +7,7 @@ say where the kernel's memory lives and open a faster way to launch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 from tilecore.runtime.sizes import Sizes
 
@@ -18,7 +18,6 @@ Takes one positional argument for each parameter and workspace: an address or a 
 """
 
 
-@runtime_checkable
 class BindableLauncher(Protocol):
     """A launcher that can prepare everything that depends only on the dynamic sizes.
 
@@ -54,8 +53,8 @@ def alignment_of(launcher: Any) -> int:
 
 def bind(launcher: Any, sizes: Sizes, device: int) -> BoundLaunch:
     """A launch for fixed sizes, by the launcher's own `bind` where it has one."""
-    if isinstance(launcher, BindableLauncher):
-        return launcher.bind(sizes, device)
+    if hasattr(launcher, "bind"):
+        return cast(BindableLauncher, launcher).bind(sizes, device)
     plain = cast(Callable[[tuple[int | float, ...]], None], launcher)
 
     def launch(*values: int | float) -> None:

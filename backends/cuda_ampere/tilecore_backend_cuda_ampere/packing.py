@@ -13,7 +13,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,10 +121,13 @@ class LaunchMaker:
         code = self._codes.get(names)
         if code is None:
             source = launch_source(calls, self._arguments)
-            code = self._codes[names] = compile(source, f"<launch of {names[0]}>", "exec")
+            module: dict[str, Any] = {}
+            exec(compile(source, f"<launch of {names[0]}>", "exec"), module)
+            code = self._codes[names] = module["launch"].__code__
         packer = _Packer(calls, self._arguments, sizes)
         pool: list[Any] = []
         namespace: dict[str, Any] = {
+            "__builtins__": {"IndexError": IndexError},
             "take": pool.pop,
             "give": pool.append,
             "make": packer.make,
@@ -142,10 +145,10 @@ class LaunchMaker:
             namespace[f"function{index}"] = self._driver.function_handle(call.function)
             namespace[f"function_at{index}"] = ctypes.c_void_p(call.function)
             namespace |= {f"extent{index}_{i}": e for i, e in enumerate(call.extents)}
-        exec(code, namespace)
+        launch = FunctionType(code, namespace)
         if self._driver.device_count() == 1:
-            return namespace["launch"]
-        return _on_device(namespace["launch"], device, self._driver)
+            return launch
+        return _on_device(launch, device, self._driver)
 
 
 def launch_source(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> str:
