@@ -85,6 +85,30 @@ def test_from_floats(run_text, rng, target, source, wide):
     assert not wrong.any(), (a[wrong][:5], got[wrong][:5], expected[wrong][:5])
 
 
+def test_packs(run_text, rng):
+    text = """
+TC_KERNEL(32, 1) k(const float* A, uint32_t* R) {
+  const int i = tc::lane_in_block();
+  float a[4];
+  tc::load_global<4>(a, A + i * 4);
+  const uint32_t r[4] = {tc::pack<tc::half>(a[0], a[1]), tc::pack<tc::bfloat16>(a[2], a[3]),
+                         tc::pack4<tc::e4m3>(a[0], a[1], a[2], a[3]),
+                         tc::pack4<tc::e5m2fnuz>(a[0], a[1], a[2], a[3])};
+  tc::store_global<4>(R + i * 4, r);
+}
+"""
+    a = rng.normal(size=(32, 4)).astype(np.float32)
+    r = np.zeros((32, 4), np.uint32)
+    run_text(text, [a, r], 32)
+    expected = [
+        a[:, :2].astype(np.float16).view(np.uint32),
+        a[:, 2:].astype(ml_dtypes.bfloat16).view(np.uint32),
+        a.astype(ml_dtypes.float8_e4m3fn).view(np.uint32),
+        a.astype(ml_dtypes.float8_e5m2fnuz).view(np.uint32),
+    ]
+    np.testing.assert_array_equal(r, np.concatenate(expected, axis=1))
+
+
 def to_odd(a: np.ndarray) -> np.ndarray:
     """float64 to float32, rounding to odd, so that a second rounding is the only one."""
     if a.dtype == np.float32:

@@ -4,7 +4,8 @@
 //   float f32_of_f16(uint16_t)   uint16_t f16_of_f32(float)   float f32_of_bf16(uint16_t)
 //   uint16_t bf16_of_f32(float)  uint32_t f16x2_of_f32(float low, float high)
 //   uint32_t bf16x2_of_f32(float low, float high)   int popcount32/64(uint)   int clz32/64(uint)
-// and TC_BIT_CAST(To, value). With TC_NATIVE_FP8 also f32_of_e4m3/e5m2 and e4m3/e5m2_of_f32.
+// and TC_BIT_CAST(To, value). With TC_NATIVE_FP8 also f32_of_e4m3/e5m2, e4m3/e5m2_of_f32 and
+// uint32_t e4m3x2_of_f32(float low, float high).
 #pragma once
 
 namespace tc {
@@ -222,6 +223,27 @@ TC_DEVICE uint32_t pack<half>(float low, float high) { return primitive::f16x2_o
 template <>
 TC_DEVICE uint32_t pack<bfloat16>(float low, float high) {
   return primitive::bf16x2_of_f32(low, high);
+}
+
+// Four 8-bit floats in one register, the first in its lowest byte.
+template <class T>
+struct pack_of_four {
+  static TC_DEVICE uint32_t of(float a, float b, float c, float d) {
+    return uint32_t(narrow<T>::of(a).bits) | uint32_t(narrow<T>::of(b).bits) << 8 |
+           uint32_t(narrow<T>::of(c).bits) << 16 | uint32_t(narrow<T>::of(d).bits) << 24;
+  }
+};
+#ifdef TC_NATIVE_FP8
+template <>
+struct pack_of_four<e4m3> {
+  static TC_DEVICE uint32_t of(float a, float b, float c, float d) {
+    return primitive::e4m3x2_of_f32(a, b) | primitive::e4m3x2_of_f32(c, d) << 16;
+  }
+};
+#endif
+template <class T>
+TC_DEVICE uint32_t pack4(float a, float b, float c, float d) {
+  return pack_of_four<T>::of(a, b, c, d);
 }
 
 // ------------------------------------------------------------------------- 16-bit arithmetic

@@ -115,7 +115,9 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
   I[0] = tc::floor_div(n, u) + tc::floor_mod(n, u) + tc::popcount(n) + tc::count_leading_zeros(n) +
          tc::convert<int>(r[0]) + int(tc::convert<int8_t>(r[1])) + int(tc::convert<uint64_t>(r[2])) +
          int(mask) + tc::min(n, u) + tc::max(n, u) + tc::bit_cast<int>(r[0]) +
-         int(tc::pack<tc::half>(r[0], r[1])) + int(tc::pack<tc::bfloat16>(r[0], r[1]));
+         int(tc::pack<tc::half>(r[0], r[1])) + int(tc::pack<tc::bfloat16>(r[0], r[1])) +
+         int(tc::pack4<tc::e4m3>(r[0], r[1], r[2], r[3])) +
+         int(tc::pack4<tc::e5m2>(r[0], r[1], r[2], r[3]));
   L[0] = tc::floor_div(L[1], L[2]) + tc::floor_mod(L[1], L[2]) + tc::popcount(L[1]);
 
   TC_FRAGMENT(tc::half, ha, 8);
@@ -137,6 +139,8 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
     sa[j] = int8_t(n + j);
     ua[j] = uint8_t(n - j);
   }
+  ampere::copy_async<4, 256>(S, A, n);
+  ampere::copy_async<2, 64>(S, A, n);
   ampere::ldmatrix<4>(ha, SH);
   ampere::ldmatrix<2>(hb, SH);
   ampere::ldmatrix<1>(hd, SH);

@@ -68,6 +68,13 @@ TC_DEVICE float to_tf32(float v) {
   return TC_BIT_CAST(float, r);
 }
 
+// tc::copy_async_partial with the number of bytes that L2 fetches along with it: 0, 64, 128 or 256.
+template <int N, int prefetch_bytes, class T>
+TC_DEVICE void copy_async(T* p, const T* src, int elements) {
+  tc::cp_async<N * int(sizeof(T)), prefetch_bytes>(tc::shared_address(p), src,
+                                                   elements * int(sizeof(T)));
+}
+
 // ---------------------------------------------------------------- 8x8 matrices in shared memory
 #define AMPERE_LDMATRIX(name, suffix)                                                          \
   template <int n, class T>                                                                    \

@@ -51,6 +51,13 @@ inline float to_tf32(float v) {
   return tc::bit_cast<float>((word + 0x1000u) & 0xffffe000u);
 }
 
+template <int N, int prefetch_bytes, class T>
+inline void copy_async(tc::shared_pointer<T> p, const T* src, int elements, TC_HERE) {
+  static_assert(prefetch_bytes == 0 || prefetch_bytes == 64 || prefetch_bytes == 128 ||
+                    prefetch_bytes == 256, "L2 fetches 0, 64, 128 or 256 bytes");
+  tc::copy_async_partial<N>(p, src, elements, text_line);
+}
+
 inline void matrix(const CollectiveKind& kind, tc::emulator::SharedPlace row, void* regs,
                    int text_line) {
   MatrixOperands operands{row, regs};

@@ -81,11 +81,12 @@ TC_DEVICE int clz64(uint64_t v) { return __clzll((long long)(v)); }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define TC_NATIVE_FP8 1
-TC_DEVICE uint8_t e4m3_of_f32(float v) {
+TC_DEVICE uint32_t e4m3x2_of_f32(float low, float high) {
   uint16_t r;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(v));
-  return uint8_t(r);
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+  return r;
 }
+TC_DEVICE uint8_t e4m3_of_f32(float v) { return uint8_t(e4m3x2_of_f32(v, 0.0f)); }
 TC_DEVICE uint8_t e5m2_of_f32(float v) {
   uint16_t r;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(v));
