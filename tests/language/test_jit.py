@@ -235,3 +235,5 @@ def test_keys_tell_types_apart():
     assert freeze([1, 2]) != freeze((1, 2))
     assert freeze({"a": [1]}) == freeze({"a": [1]})
     assert freeze(0.0) != freeze(-0.0)
+    assert freeze(T.dynamic("m")) == freeze(T.dynamic("m"))
+    assert freeze(T.dynamic("m")) != freeze(T.dynamic("m", multiple_of=8))

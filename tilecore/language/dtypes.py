@@ -31,10 +31,13 @@ class dtype(str):
         self.ir = known
         return self
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Any = None) -> Any:
         """Convert a scalar to this dtype (a typed constant for a Python number)."""
+        from tilecore.language.locate import fail
         from tilecore.language.math_ops import cast
 
+        if value is None:
+            fail(f"{self!r}() converts a value", hint=f"a variable is T.alloc_var({self!r})")
         return cast(value, self)
 
     def __eq__(self, other: object) -> bool:

@@ -221,7 +221,7 @@ def freeze(value: Any) -> Any:
     if isinstance(value, dict):
         return ("dict", *((key, freeze(item)) for key, item in value.items()))
     if isinstance(value, Operators):
-        return ("scalar", value.to_expr())
+        return ("scalar", repr(value.to_expr()))  # promises about sizes count
     if isinstance(value, float):
         return ("float", repr(value))
     return (type(value).__name__, value)

@@ -244,6 +244,8 @@ def declare_param(name: str, annotation: Any, loc: Loc | None = None) -> Buffer 
         return annotation.buffer(name, place)
     if annotation is Tensor or annotation is StridedTensor:
         fail(f"parameter {name} has no shape", expected="T.Tensor((M, N), dtype)", loc=place)
+    if getattr(annotation, "__wrapped__", annotation) is ptr:
+        ptr()
     found = scalar_dtype(annotation)
     if found is None:
         fail(
