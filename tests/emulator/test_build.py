@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import struct
 import time
 
 import numpy as np
@@ -65,6 +66,17 @@ def test_no_compiler(make_support, monkeypatch, tmp_path):
             build_kernel(TEXT, "k", make_support(32))
     finally:
         build.find_compiler.cache_clear()
+
+
+def test_an_engine_takes_one_word_of_static_thread_storage(make_support):
+    """That space is scarce: with more, a process could not load the engines of all backends."""
+    image = build.build_engine(make_support(32)).read_bytes()
+    if image[:5] != b"\x7fELF\x02":
+        pytest.skip("not a 64-bit ELF file")
+    headers, size, count = struct.unpack_from("<Q14xHH", image, 32)
+    entries = [struct.unpack_from("<II6Q", image, headers + i * size) for i in range(count)]
+    thread_segments = [entry for entry in entries if entry[0] == 7]  # PT_TLS
+    assert [entry[6] for entry in thread_segments] == [8]  # p_memsz
 
 
 def test_the_portable_stack_switch_gives_the_same(make_support):
