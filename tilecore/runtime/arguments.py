@@ -75,7 +75,7 @@ class ArgumentPlan:
         )
         self.inputs = tuple(program.params[position] for position in self.input_positions)
         self.checks = TensorChecks(program, device_kind)
-        self.fast_code: dict[tuple[tuple[str, ...], str], CodeType] = {}
+        self.fast_code: dict[tuple[object, ...], CodeType] = {}
         self._refuse_unknown_sizes()
 
     def match(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:

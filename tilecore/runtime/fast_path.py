@@ -13,7 +13,7 @@ import numpy as np
 from tilecore.ir.buffers import Buffer
 from tilecore.runtime.arguments import MISSING, ArgumentPlan, Signature, View
 from tilecore.runtime.guards import torch_guard
-from tilecore.runtime.launcher import BoundLaunch
+from tilecore.runtime.launcher import BoundLaunch, InlineLaunch
 from tilecore.runtime.scalars import integer_range
 from tilecore.runtime.tensors import NUMPY_DATA_OFFSET, allocator
 
@@ -84,7 +84,10 @@ def make_fast_call(
         namespace[f"make{index}"] = allocator(
             shape, buffer.dtype, signature.device, signature.library
         )
-    exec(_code(plan, kinds, signature.library), namespace)
+    inline: InlineLaunch | None = getattr(bound, "inline", None)
+    if inline is not None:
+        namespace |= inline.names
+    exec(_code(plan, kinds, signature.library, inline.lines if inline else ()), namespace)
     return FastPath(namespace["fast"], namespace["entry"])
 
 
@@ -92,34 +95,51 @@ def _kind(view: View) -> str:
     return getattr(view, "library", "scalar")
 
 
-def _code(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> CodeType:
+def _code(
+    plan: ArgumentPlan, kinds: tuple[str, ...], library: str, launch: tuple[str, ...]
+) -> CodeType:
     """Compiled source; what varies between signatures is in the functions' globals."""
-    code = plan.fast_code.get((kinds, library))
+    key = (kinds, library, launch)
+    code = plan.fast_code.get(key)
     if code is None:
-        source = fast_source(plan, kinds, library)
+        source = fast_source(plan, kinds, library, launch)
         code = compile(source, f"<fast call of {plan.program.name}>", "exec")
-        plan.fast_code[kinds, library] = code
+        plan.fast_code[key] = code
     return code
 
 
-def fast_source(plan: ArgumentPlan, kinds: tuple[str, ...], library: str) -> str:
+def fast_source(
+    plan: ArgumentPlan, kinds: tuple[str, ...], library: str, launch: tuple[str, ...] = ()
+) -> str:
     """The source of ``fast`` and ``entry`` for inputs of these kinds.
 
-    Kinds are ``"torch"``, ``"numpy"`` and ``"scalar"``. Both functions do the same; ``entry`` takes
-    any call and hands those that are not of its facts to ``careful``.
+    Both functions do the same; ``entry`` takes any call and hands those that are not of its facts
+    to ``careful``.
+
+    Args:
+        plan: the parameters.
+        kinds: ``"torch"``, ``"numpy"`` or ``"scalar"`` for each input.
+        library: who allocates outputs.
+        launch: text of the launch (`InlineLaunch.lines`); empty where it is called.
     """
     names = [f"x{index}" for index in range(len(kinds))]
     entry = [f"{name}=missing" for name in names] + (["/"] if names else [])
-    lines = [f"def fast({', '.join(names)}):", *_body(plan, kinds, library, "return miss")]
+    lines = [f"def fast({', '.join(names)}):", *_body(plan, kinds, library, launch, "return miss")]
     lines.append(f"def entry({', '.join([*entry, '*extra', '**named'])}):")
     passed = "".join(f"{name}, " for name in names)
     careful = f"return careful(({passed}*extra), named)"
     lines += ["    if extra or named:", f"        {careful}"]
-    lines += _body(plan, kinds, library, careful)
+    lines += _body(plan, kinds, library, launch, careful)
     return "\n".join(lines) + "\n"
 
 
-def _body(plan: ArgumentPlan, kinds: tuple[str, ...], library: str, on_miss: str) -> Sequence[str]:
+def _body(
+    plan: ArgumentPlan,
+    kinds: tuple[str, ...],
+    library: str,
+    launch: tuple[str, ...],
+    on_miss: str,
+) -> Sequence[str]:
     """Compare facts, take addresses, check alignment, allocate, launch, return."""
     tests: list[str] = []
     passed: dict[int, str] = {}  # position among the program's parameters -> expression
@@ -153,7 +173,12 @@ def _body(plan: ArgumentPlan, kinds: tuple[str, ...], library: str, on_miss: str
     arguments = [passed[position] for position in sorted(passed)]
     arguments += [_address(f"m{i}", _made_kind(library)) for i in range(len(outputs), made)]
     results = ", ".join(f"m{index}" for index in range(len(outputs)))
-    return [*lines, f"    bound({', '.join(arguments)})", f"    return {results or None}"]
+    if launch:
+        lines += [f"    v{index} = {text}" for index, text in enumerate(arguments)]
+        lines += launch
+    else:
+        lines.append(f"    bound({', '.join(arguments)})")
+    return [*lines, f"    return {results or None}"]
 
 
 def _made_kind(library: str) -> str:

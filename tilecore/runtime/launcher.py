@@ -6,7 +6,8 @@ say where the kernel's memory lives and open a faster way to launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from tilecore.runtime.sizes import Sizes
@@ -16,6 +17,22 @@ BoundLaunch = Callable[..., None]
 
 Takes one positional argument for each parameter and workspace: an address or a Python number.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class InlineLaunch:
+    """A bound launch as text: fast functions contain it instead of calling it.
+
+    A `BoundLaunch` may carry one as its attribute ``inline``.
+
+    Attributes:
+        lines: statements, indented by four spaces, over the values ``v0``, ``v1``, ... Their own
+            names are free to choose, but for ``x``, ``p`` and ``m`` with a number.
+        names: the globals that they use; each begins with ``launch_``.
+    """
+
+    lines: tuple[str, ...]
+    names: Mapping[str, Any]
 
 
 class BindableLauncher(Protocol):

@@ -30,6 +30,7 @@ from tilecore.ir.dtypes import (
 )
 from tilecore.ir.expr import Var, binary, const
 from tilecore.ir.program import Program
+from tilecore.runtime.caller import KernelCaller
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere import streams
 from tilecore_backend_cuda_ampere.launch import CudaLauncher, explain_failure
@@ -328,3 +329,58 @@ def test_threads_launch_at_once_without_mixing_values() -> None:
     assert len(fake.launches) == 800
     assert all(launch.params[0] == launch.params[2] for launch in fake.launches)
     assert len({launch.params[0] for launch in fake.launches}) == 800
+
+
+class OnHost(CudaLauncher):
+    """Takes host tensors, so that the whole path from a call to the driver can run here."""
+
+    device_kind = "cpu"
+
+
+OUTPUT = Buffer("D", (N,), float32, Scope.GLOBAL)
+WORKSPACE = Buffer("W", (M,), float32, Scope.GLOBAL)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["numpy", "torch"]), st.integers(0, 3), st.integers(0, 2),
+                  st.floats(-1, 1, width=32)),
+        min_size=1, max_size=10,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: bool) -> None:
+    """Sequences of calls with different sizes and libraries, through fast and careful ways."""
+    torch = pytest.importorskip("torch")
+    program = Program(
+        "demo", (A, SCALE, C, OUTPUT), (), (M, N), workspaces=(WORKSPACE,), outputs=(3,)
+    )
+    arguments = (A, SCALE, C, OUTPUT, WORKSPACE, M, N)
+    cluster = (2, 1, 1) if has_cluster else (1, 1, 1)
+    fake = FakeDriver({"k": [8, 4, 8, 8, 8, 4, 4], "two": [8, 4]})
+    source = Source(
+        "", "c++",
+        (kernel(arguments=arguments, cluster=cluster), kernel("two", arguments=(OUTPUT, N))),
+    )  # fmt: skip
+    target = Target("cuda_ampere", "sm_80")
+    call = KernelCaller(program, OnHost(program, source, Artifact(b"", "cubin"), target, fake))
+    for library, m, n, scale in calls * 3:
+        make = np.ones if library == "numpy" else torch.ones
+        kind = np.float32 if library == "numpy" else torch.float32
+        a, c = make((m, n), dtype=kind), make((m,), dtype=kind)
+        before = len(fake.launches)
+        d = call(a, scale, c)
+        assert tuple(d.shape) == (n,)
+        made = fake.launches[before:]
+        assert len(made) == (2 if m and n else 0)
+        if not made:
+            continue
+        address = (lambda x: x.ctypes.data) if library == "numpy" else (lambda x: x.data_ptr())
+        one, two = (launch.params for launch in made)
+        assert one[:4] == (
+            *packed(address(a), scale, address(c), m, n)[:3], struct.pack("<Q", address(d)),
+        )  # fmt: skip
+        assert one[5:] == (struct.pack("<i", m), struct.pack("<i", n))
+        assert two == (struct.pack("<Q", address(d)), struct.pack("<i", n))
+        assert made[0].grid == (-(-m // 16), n, 1)
+        assert len(made[0].attributes) == has_cluster

@@ -23,7 +23,7 @@ from tilecore.hooks.records import KernelSource
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, numpy_dtype
 from tilecore.ir.signature import Argument
-from tilecore.runtime.launcher import BoundLaunch
+from tilecore.runtime.launcher import BoundLaunch, InlineLaunch
 
 # CUlaunchConfig of cuda.h: seven 32-bit extents and padding, stream, attributes, their count.
 _CONFIG_WORDS = 7
@@ -98,7 +98,7 @@ class LaunchMaker:
         self._arguments = tuple(arguments)
         self._driver = driver
         self._explain = explain
-        self._codes: dict[tuple[str, ...], CodeType] = {}
+        self._codes: dict[tuple[str, ...], tuple[CodeType, tuple[str, ...]]] = {}
 
     def make(
         self,
@@ -118,68 +118,70 @@ class LaunchMaker:
         if not calls:
             return lambda *values: None
         names = tuple(call.kernel.name for call in calls)  # empty grids are left out of `calls`
-        code = self._codes.get(names)
-        if code is None:
-            source = launch_source(calls, self._arguments)
+        if names not in self._codes:
+            lines = launch_lines(calls, self._arguments)
+            parameters = ", ".join(f"v{index}" for index in range(len(self._arguments)))
+            source = "\n".join([f"def launch({parameters}):", *lines])
             module: dict[str, Any] = {}
             exec(compile(source, f"<launch of {names[0]}>", "exec"), module)
-            code = self._codes[names] = module["launch"].__code__
+            self._codes[names] = (module["launch"].__code__, lines)
+        code, lines = self._codes[names]
         packer = _Packer(calls, self._arguments, sizes)
         pool: list[Any] = []
         namespace: dict[str, Any] = {
-            "__builtins__": {"IndexError": IndexError},
-            "take": pool.pop,
-            "give": pool.append,
-            "make": packer.make,
-            "encode": packer.encode,
-            "start": self._driver.launch_kernel,
-            "start_ex": self._driver.launch_kernel_ex,
-            "handle_of": self._driver.stream_handles,
-            "stream_of": stream_of,
-            "device": device,
-            "recover": _Recovery(calls, device, self._driver, self._explain),
-            "bits": _float_bits,
-            **{f"dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
+            "launch_take": pool.pop,
+            "launch_give": pool.append,
+            "launch_make": packer.make,
+            "launch_encode": packer.encode,
+            "launch_start": self._driver.launch_kernel,
+            "launch_start_ex": self._driver.launch_kernel_ex,
+            "launch_handle_of": self._driver.stream_handles,
+            "launch_stream_of": stream_of,
+            "launch_device": device,
+            "launch_recover": _Recovery(calls, device, self._driver, self._explain),
+            "launch_bits": _float_bits,
+            **{f"launch_dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
         }
         for index, call in enumerate(calls):
-            namespace[f"function{index}"] = self._driver.function_handle(call.function)
-            namespace[f"function_at{index}"] = ctypes.c_void_p(call.function)
-            namespace |= {f"extent{index}_{i}": e for i, e in enumerate(call.extents)}
-        launch = FunctionType(code, namespace)
-        if self._driver.device_count() == 1:
-            return launch
-        return _on_device(launch, device, self._driver)
+            namespace[f"launch_function{index}"] = self._driver.function_handle(call.function)
+            namespace[f"launch_function_at{index}"] = ctypes.c_void_p(call.function)
+            namespace |= {f"launch_extent{index}_{i}": e for i, e in enumerate(call.extents)}
+        launch: Any = FunctionType(code, {"__builtins__": {"IndexError": IndexError}, **namespace})
+        if self._driver.device_count() > 1:
+            return _on_device(launch, device, self._driver)
+        launch.inline = InlineLaunch(lines, namespace)
+        return launch
 
 
-def launch_source(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> str:
-    """The source of ``launch(v0, v1, ...)`` for these kernels."""
+def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> tuple[str, ...]:
+    """Statements that launch these kernels with the values ``v0``, ``v1``, ... of the arguments."""
     places = {argument.name: index for index, argument in enumerate(arguments)}
     lines = [
-        f"def launch({', '.join(f'v{i}' for i in range(len(arguments)))}):",
         "    try:",
-        "        memory = take()",
+        "        memory = launch_take()",
         "    except IndexError:",
-        "        memory = make()",
+        "        memory = launch_make()",
         f"    slots, {', '.join(f'kernel{i}' for i in range(len(calls)))} = memory",
     ]
     lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
-    lines.append("    stream = stream_of(device)")
-    lines.append("    handle = handle_of[stream]")
+    lines.append("    stream = launch_stream_of(launch_device)")
+    if not all(call.has_attributes for call in calls):
+        lines.append("    handle = launch_handle_of[stream]")
     for index, call in enumerate(calls):
         lines.append(f"    config, config_at, params_at, params, encoded = kernel{index}")
         for number, descriptor in enumerate(call.descriptors):
             value = f"v{places[descriptor.buffer]}"
             lines.append(f"    if encoded[{number}] != {value}:")
-            lines.append(f"        encode({index}, {number}, {value}, encoded)")
+            lines.append(f"        launch_encode({index}, {number}, {value}, encoded)")
         if call.has_attributes:
             lines.append(f"    config[{_STREAM_WORD}] = stream")
-            lines.append(f"    status = start_ex(config_at, function_at{index}, params_at, None)")
+            call_text = f"launch_start_ex(config_at, launch_function_at{index}, params_at, None)"
         else:
-            extents = ", ".join(f"extent{index}_{i}" for i in range(len(call.extents)))
-            lines.append(f"    status = start(function{index}, {extents}, handle, params, 0)[0]")
-        lines.append(f"    if status: recover(status, {index}, memory, stream)")
-    lines.append("    give(memory)")
-    return "\n".join(lines) + "\n"
+            extents = ", ".join(f"launch_extent{index}_{i}" for i in range(len(call.extents)))
+            call_text = f"launch_start(launch_function{index}, {extents}, handle, params, 0)[0]"
+        lines.append(f"    status = {call_text}")
+        lines.append(f"    if status: launch_recover(status, {index}, memory, stream)")
+    return (*lines, "    launch_give(memory)")
 
 
 def _on_device(launch: BoundLaunch, device: int, driver: Any) -> BoundLaunch:
@@ -316,7 +318,7 @@ def _slot_value(argument: Argument, value: str) -> str:
     if isinstance(argument, Buffer):
         return value
     if argument.dtype.is_float:
-        return f"bits({value}, dtype{value[1:]})"
+        return f"launch_bits({value}, launch_dtype{value[1:]})"
     return f"{value} & 0xFFFFFFFFFFFFFFFF"  # two's complement; the kernel reads the low bytes
 
 
