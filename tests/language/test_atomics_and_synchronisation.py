@@ -167,7 +167,7 @@ def test_print_and_device_assert():
         ("call_extern", "no meaning on another"),
         ("alloc_tmem", "tensor memory"),
         ("float16x2", "vector types"),
-        ("gemm_sp", "sparse"),
+        ("sync_grid", "another T.Kernel"),
     ],
 )
 def test_known_names_are_refused_with_a_reason(name, reason):

@@ -37,7 +37,7 @@ def test_while_and_short_circuit():
     @T.prim_func
     def main(A: T.Tensor((5,), "int32"), R: T.Tensor((1,), "int32")):
         with T.Kernel(1):
-            i = T.alloc_var("int32", 0)
+            i = T.alloc_var("int32")  # starts at 0
             while i < 5 and A[i] != 9:
                 i += 1
             R[0] = i

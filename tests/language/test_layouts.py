@@ -112,6 +112,7 @@ def test_annotated_layouts_are_checked():
         (lambda s, f: T.annotate_layout({f: plain(f)}), "expected T.Fragment"),
         (lambda s, f: T.annotate_layout({s: plain((8, 8))}), "too small"),
         (lambda s, f: T.annotate_layout({s: plain((128,))}), "another rank"),
+        (lambda s, f: T.annotate_layout({s: lambda i, j: j}), "two elements in one place"),
         (lambda s, f: T.annotate_layout({3: plain((8,))}), "takes buffers"),
     ):
         with pytest.raises(LanguageError, match=message):

@@ -131,6 +131,7 @@ from tilecore.language.reduce_ops import (
     reduce_sum,
 )
 from tilecore.language.refused import refuse_name
+from tilecore.language.sparse import gemm_sp
 from tilecore.language.sync_ops import (
     async_commit,
     async_copy,
@@ -210,17 +211,17 @@ __all__ = [
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "c2d_im2col", "cast", "ceildiv",
     "clamp", "clear", "const", "copy", "cosh", "cummax", "cumsum", "dec_max_nreg", "device_assert",
     "disable_warp_group_reg_alloc", "dp4a", "dtype", "dynamic", "empty", "evaluate", "fill",
-    "floordiv", "floormod", "gemm", "get_block_binding", "get_block_bindings", "get_thread_binding",
-    "get_thread_bindings", "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg",
-    "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
-    "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
-    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
-    "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "ptx_commit_group",
-    "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
-    "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reinterpret", "reshape", "serial",
-    "set_max_nreg", "shift_left", "shift_right", "sinh", "symbolic", "sync_threads", "sync_warp",
-    "transpose", "truncdiv", "truncmod", "unroll", "use_swizzle", "vectorized", "view", "warps",
-    "ws",
+    "floordiv", "floormod", "gemm", "gemm_sp", "get_block_binding", "get_block_bindings",
+    "get_thread_binding", "get_thread_bindings", "get_thread_extent", "grid", "if_then_else",
+    "im2col", "inc_max_nreg", "index_to_coordinates", "infinity", "macro", "make_linear_layout",
+    "make_swizzled_layout", "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx",
+    "mbarrier_expect_tx", "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive",
+    "named_barrier_sync", "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr",
+    "ptx_commit_group", "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum",
+    "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum",
+    "reinterpret", "reshape", "serial", "set_max_nreg", "shift_left", "shift_right", "sinh",
+    "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod", "unroll",
+    "use_swizzle", "vectorized", "view", "warps", "ws",
 ]  # fmt: skip
 
 _check_calls()

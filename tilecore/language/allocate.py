@@ -74,7 +74,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
     Args:
         dtype: element type.
         args: the initial value, if it is not given by name; a scope name is accepted too.
-        init: the initial value; without it the contents are undefined.
+        init: the initial value, 0 where it is left out.
         scope: always ``"local.var"``.
     """
     for value in args:
@@ -91,7 +91,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
     kind = make_dtype(dtype).ir
     name = builder.unique(builder.take_hint("var"))
     buffer = Buffer(name, (), kind, Scope.LOCAL, loc=caller_loc())
-    value = None if init is None else ops.to_dtype(init, kind, "initial value")
+    value = ops.to_dtype(0 if init is None else init, kind, "initial value")
     builder.emit(Allocate(buffer, value, caller_loc()), declares=(name,))
     return Cell(buffer, fresh=True)
 

@@ -22,7 +22,7 @@ from tilecore.language.locate import fail, refuse, scope_around
 from tilecore.language.operators import describe, static_int
 from tilecore.language.source import function_loc
 from tilecore.language.staging import rewrite
-from tilecore.language.types import Ref, declare_param, scalar_dtype
+from tilecore.language.types import Dimension, Ref, declare_param, scalar_dtype
 from tilecore.language.values import BufferValue, Cell, Scalar
 
 
@@ -263,7 +263,8 @@ def _ref_parameters(function: FunctionType) -> frozenset[str]:
     names = set()
     for name, annotation in inspect.get_annotations(function).items():
         text = annotation.strip("'\"") if isinstance(annotation, str) else ""
-        if annotation is Ref or text == "Ref" or text.endswith(".Ref"):
+        by_name = text.rsplit(".", 1)[-1] in ("Ref", "Var")
+        if annotation is Ref or annotation is Dimension or by_name:
             names.add(name)
     return frozenset(names)
 

@@ -240,12 +240,26 @@ def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout | None:
         fail(f"layout of {buffer.name} has another rank", expected=shape, got=layout.shape)
     if any(have < need for have, need in zip(layout.shape, shape, strict=True)):
         fail(f"layout of {buffer.name} is too small", expected=shape, got=layout.shape)
+    _check_injective(buffer, layout)
     return layout
 
 
 def make_linear_layout(value: Any) -> IrLayout:
     """Row-major and compact."""
     return IrLayout.row_major(_static_shape(value))
+
+
+def _check_injective(buffer: Buffer, layout: IrLayout | FragmentLayout) -> None:
+    seen: dict[Any, tuple[int, ...]] = {}
+    for point in itertools.product(*map(range, layout.shape)):
+        place = layout.offset(point) if isinstance(layout, IrLayout) else layout.place(point)
+        if place in seen:
+            fail(
+                f"layout of {buffer.name} puts two elements in one place",
+                expected="a place of its own for each",
+                got=f"{seen[place]} and {point} at {place}",
+            )
+        seen[place] = point
 
 
 class CompilersChoice:
