@@ -28,9 +28,10 @@ program p[n: int32, row: int32](
 """
 
 
-def test_strides_scalars_and_sizes():
-    program = parse_program(TEXT)
-    x = np.arange(40).reshape(5, 8).astype(ml_dtypes.bfloat16)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float8_e4m3fnuz"])
+def test_strides_scalars_and_sizes(dtype):
+    program = parse_program(TEXT.replace("bfloat16", dtype))
+    x = np.arange(40).reshape(5, 8).astype(getattr(ml_dtypes, dtype))
     y = np.zeros((3, 5), np.float32)
     work = np.zeros((5, 3), np.float32)
     launch = ReferenceLauncher(program, exact_dtypes=True)

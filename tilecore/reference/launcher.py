@@ -85,6 +85,5 @@ def _array_at(buffer: Buffer, address: int, frame: Frame) -> Array:
         raise LaunchError("negative strides", got=buffer.name)
     count = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
     raw = (ctypes.c_byte * (count * dtype.itemsize)).from_address(address)
-    flat = np.ctypeslib.as_array(raw).view(dtype)
     steps = tuple(step * dtype.itemsize for step in strides)
-    return np.lib.stride_tricks.as_strided(flat, shape, steps)
+    return np.ndarray(shape, dtype, np.ctypeslib.as_array(raw), strides=steps)
