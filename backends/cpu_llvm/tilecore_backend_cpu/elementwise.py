@@ -22,10 +22,15 @@ from .builder import Value, vector_type
 from .conversions import compute_type, convert, narrow, storage_type, widen
 from .expressions import evaluate, evaluate_stored, index
 from .fusion import FusedNest
-from .memory import is_affine, is_proven, load_element, store_element
+from .memory import is_affine, is_proven, linear_offset, load_element, store_element
 from .reductions import Combiner, finish_row
 from .state import BlockState, VectorAxis
 from .storage import Storage
+
+
+PREFETCH_ROWS = 8
+"""Rows ahead of the one being copied: a short row ends before the hardware sees a stream in it."""
+LONG_ROW_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +208,35 @@ class _Nest:
             return
         var, extent = self.stmt.vars[order[0]], self.stmt.extents[order[0]]
         with s.w.loop(s.w.i64(0), index(s, extent)) as loop:
+            if len(order) == 1:
+                s.wide[var.name] = s.w.add(loop.index, s.w.i64(PREFETCH_ROWS))
+                self._prefetch()
             s.wide[var.name] = loop.index
             self._outer(order[1:], lanes)
         del s.wide[var.name]
+
+    def _prefetch(self) -> None:
+        """In copies of short rows of an input: ask for a later row (the outer variable's)."""
+        s, w = self.s, self.s.w
+        columns = self.stmt.extents[self.axis]
+        body = self.stmt.body
+        value = body[0].value if len(body) == 1 and isinstance(body[0], Store) else None
+        value = value.a if isinstance(value, Cast) else value
+        if not isinstance(value, Load) or value.buffer.scope is not Scope.GLOBAL or s.is_guarded:
+            return
+        row_bytes = int(columns.value) * value.dtype.bytes if isinstance(columns, Const) else 0
+        name = self.stmt.vars[self.axis].name
+        storage = s.storage_of(value.buffer)
+        if not 128 <= row_bytes <= LONG_ROW_BYTES or storage.strides is None or storage.strides[-1] != 1:
+            return
+        if coefficient(value.indices[-1], name, s.definitions) != 1:
+            return
+        s.wide[name] = w.i64(0)
+        offset = linear_offset(s, storage, value.indices)
+        del s.wide[name]
+        first = w.offset(storage.pointer, storage_type(value.dtype), offset)
+        for step in range(0, row_bytes, 64):
+            w.prefetch(w.offset_bytes(first, step))
 
     def _vector_loop(self, lanes: int) -> None:
         s, w = self.s, self.s.w

@@ -26,7 +26,7 @@ from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .host import HostCpu
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
-from .shared_tiles import SharedTile, TileStore, find_shared_tiles
+from .shared_tiles import LEAST_USERS, SharedTile, TileStore, find_shared_tiles
 from .state import Arena, BlockState
 from .statements import emit_block, place_buffer
 from .storage import Storage
@@ -171,11 +171,13 @@ def _place_tiles(state: BlockState, launch: _Launch, record: Value) -> None:
     for number, tile in enumerate(launch.shared):
         slot = _ARGUMENTS + len(launch.arguments) + 2 * number
         flag_bytes, all_bytes = _store_bytes(state, tile)
-        flags = w.select(has_workspace, w.offset_bytes(workspace, offset), Value("ptr", "null"))
+        is_used = w.icmp("sge", index(state, tile.users), w.i64(LEAST_USERS))
+        is_used = w.binary("and", is_used, has_workspace)
+        flags = w.select(is_used, w.offset_bytes(workspace, offset), Value("ptr", "null"))
         tiles = w.offset_bytes(workspace, w.add(offset, flag_bytes))
         w.store(flags, w.offset(record, "i64", slot))
         w.store(tiles, w.offset(record, "i64", slot + 1))
-        with w.when(has_workspace):
+        with w.when(is_used):
             w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
             w.line(f"call void @llvm.memset.p0.i64({flags}, i8 0, {flag_bytes}, i1 false)")
         offset = w.add(offset, all_bytes)
@@ -228,7 +230,7 @@ class _Worker:
     def _is_special(self, copy: Copy) -> bool:
         """Copies that pack, or that blocks share, stay on their own."""
         name = copy.dst.buffer.name
-        return name in self.plan.packings or name in {tile.copy.dst.buffer.name for tile in self.shared}
+        return name in self.plan.packings or name in self.plan.borrowed or name in {tile.copy.dst.buffer.name for tile in self.shared}
 
     def _slot(self, slot: int, kind: str = "i64") -> Value:
         return self.w.load(self.w.offset(self.w.parameters[0], "i64", slot), kind, 8)
@@ -282,6 +284,13 @@ class _Worker:
     def _find_tiles(self) -> None:
         """Stores of the shared tiles, and the slots that say where their buffers live now."""
         w, s = self.w, self.state
+        s.borrowed = self.plan.borrowed
+        for stmt in walk_stmts(self.kernel.body):
+            if isinstance(stmt, Allocate) and stmt.buffer.name in self.plan.borrowed:
+                place_buffer(s, stmt.buffer)
+                slot = w.alloca("ptr", 1, 8)
+                w.store(s.storage[stmt.buffer.name].pointer, slot)
+                s.pointer_slots[stmt.buffer.name] = slot
         for number, tile in enumerate(self.shared):
             slot = _ARGUMENTS + len(self.arguments) + 2 * number
             buffer = tile.copy.dst.buffer

@@ -11,7 +11,7 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const
 
 from .builder import Value, vector_type
-from .elementwise import emit_copy_nest
+from .elementwise import LONG_ROW_BYTES, PREFETCH_ROWS, emit_copy_nest
 from .expressions import index
 from .memory import is_proven, linear_offset
 from .scheduling import Packing, is_whole_matrix
@@ -185,6 +185,7 @@ class _Packer:
         w, columns = self.w, self.matrix.columns
         full, rest = divmod(columns, self.width)
         first = w.mul(k_group, w.i64(self.group))
+        self._prefetch(first, rows)
         if full <= 8:
             for n in range(full):
                 self._chunk(k_group, first, rows, w.i64(n * self.width), None)
@@ -193,6 +194,16 @@ class _Packer:
                 self._chunk(k_group, first, rows, chunks.index, None)
         if rest:
             self._chunk(k_group, first, rows, w.i64(full * self.width), rest)
+
+    def _prefetch(self, first: Value, rows: int) -> None:
+        """Ask for the rows that come later; addresses past the matrix do no harm."""
+        w, row_bytes = self.w, self.matrix.columns * self.bytes
+        if row_bytes > LONG_ROW_BYTES or self.is_ragged:
+            return
+        for r in range(rows):
+            ahead = self._row(w.add(first, w.i64(r + PREFETCH_ROWS)))
+            for offset in range(0, row_bytes, 64):
+                w.prefetch(w.offset_bytes(ahead, offset))
 
     def _chunk(self, k_group: Value, first: Value, rows: int, column: Value, known: int | None) -> None:
         w = self.w
@@ -245,6 +256,9 @@ class _Packer:
         lines = []
         for n in range(width):
             if n < known_rows:
+                if known_rows == width and not self.is_ragged:
+                    ahead = w.mul(column, w.i64(self.bytes))
+                    w.prefetch(w.offset_bytes(self._row(w.add(row, w.i64(n + width))), ahead))
                 line = self._load(w.add(row, w.i64(n)), column, count, None if known_units is None else tail or count)
                 lines.append(w.bitcast(line, wide))
             else:

@@ -19,6 +19,7 @@ from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
 
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu
+from .operands import borrowed_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,13 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
-    """Layouts by buffer name, packings of B operands, and buffers whose padding must be zero."""
+    """Layouts by buffer name, packings of B operands, buffers whose padding must be zero, and
+    buffers that live inside an input while they hold a whole piece of it."""
 
     layouts: Mapping[str, Layout]
     packings: Mapping[str, Packing]
     zeroed: frozenset[str]
+    borrowed: frozenset[str] = frozenset()
 
 
 def round_up(value: int, step: int) -> int:
@@ -94,6 +97,7 @@ def plan_buffers(kernel: Kernel, cpu: HostCpu) -> BufferPlan:
     layouts: dict[str, Layout] = {}
     packings: dict[str, Packing] = {}
     zeroed: set[str] = set()
+    borrowed: set[str] = set()
     for name, buffer in buffers.items():
         shape = buffer.static_shape
         if shape is None or not shape:
@@ -108,10 +112,15 @@ def plan_buffers(kernel: Kernel, cpu: HostCpu) -> BufferPlan:
             if packing.k_padded > packing.k:
                 zeroed.add(name)
             continue
+        in_place = borrowed_layout(buffer, stmts, cpu)
+        if in_place is not None:
+            layouts[name] = in_place
+            borrowed.add(name)
+            continue
         layouts[name], needs_zero = _padded_layout(buffer, shape, gemms, cpu)
         if needs_zero:
             zeroed.add(name)
-    return BufferPlan(layouts, packings, frozenset(zeroed))
+    return BufferPlan(layouts, packings, frozenset(zeroed), frozenset(borrowed))
 
 
 def gemm_plan(gemm: Gemm, cpu: HostCpu) -> GemmPlan:

@@ -11,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Binary, Const, Expr, Load, Var, binary, const, walk
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Binary, Cast, Const, Expr, Load, Var, binary, const, walk
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Alias, Atomic, Copy, Fill, For, Gemm, Let, Reduce, Scan, Stmt, Store
+from tilecore.ir.stmts import Copy, For, Gemm, Let, Stmt
 from tilecore.ir.visit import walk_stmts
 
 from .builder import Value
 from .contractions import zero_bytes
 from .expressions import index
-from .packing import emit_copy
+from .operands import sole_copy
+from .packing import emit_copy, source_matrix
 from .scheduling import BufferPlan
 from .state import BlockState
+
+LEAST_USERS = 12
+"""Fewer blocks pack for themselves: their tiles stay in the second-level cache, while a shared one
+travels to memory and back."""
 
 _EMPTY, _BUSY, _READY = 0, 1, 2
 
@@ -31,11 +36,12 @@ _EMPTY, _BUSY, _READY = 0, 1, 2
 class SharedTile:
     """One copy statement whose result blocks share.
 
-    `counts` are tiles along each axis of the source, `extents` the tile's extent there (1 for
+    `users` is how many blocks want each tile, `counts` are tiles along each axis of the source, `extents` the tile's extent there (1 for
     points), `tile_bytes` the size of one packed tile.
     """
 
     copy: Copy
+    users: Expr
     counts: tuple[Expr, ...]
     extents: tuple[int, ...]
     tile_bytes: int
@@ -69,52 +75,24 @@ def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
     loops = {s.var.name: s for s in stmts if isinstance(s, For)}
     found = []
     for stmt in stmts:
-        if isinstance(stmt, Copy) and _may_share(stmt, stmts):
+        if isinstance(stmt, Copy) and stmt.dst.buffer.name not in plan.borrowed and _may_share(stmt, stmts):
             starts = stmt.src.starts
-            if all(_is_plain(start, definitions) for start in starts) and _is_reused(
-                starts, kernel, definitions, loops
-            ):
-                tile = _describe(stmt, plan, definitions, loops)
-                if tile is not None:
-                    found.append(tile)
+            if not all(_is_plain(start, definitions) for start in starts):
+                continue
+            users = _users(starts, kernel, definitions, loops)
+            if isinstance(users, Const) and users.value < LEAST_USERS:
+                continue
+            tile = _describe(stmt, users, plan, definitions, loops)
+            if tile is not None:
+                found.append(tile)
     return found
 
 
 def _may_share(copy: Copy, stmts: list[Stmt]) -> bool:
     """A whole operand of a multiplication, written only here, from an input only read here."""
-    src, dst = copy.src, copy.dst
-    if src.buffer.scope is not Scope.GLOBAL or src.dtype != dst.dtype or dst.buffer.scope is Scope.LOCAL:
-        return False
-    if dst.buffer.rank != 2 or not _covers(dst) or src.static_shape != dst.buffer.static_shape:
-        return False
-    is_operand = False
-    for stmt in stmts:
-        if isinstance(stmt, Gemm) and dst.buffer in (stmt.a.buffer, stmt.b.buffer):
-            is_operand = True
-        if isinstance(stmt, Alias) and stmt.source in (src.buffer, dst.buffer):
-            return False
-        written = _written(stmt)
-        if written == src.buffer or (written == dst.buffer and stmt is not copy):
-            return False
-    return is_operand
-
-
-def _covers(region: Region) -> bool:
-    shape = region.buffer.static_shape
-    starts_at_zero = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
-    return starts_at_zero and region.static_shape == shape
-
-
-def _written(stmt: Stmt) -> Buffer | None:
-    match stmt:
-        case Store(buffer=buffer):
-            return buffer
-        case Copy(dst=dst) | Fill(dst=dst) | Reduce(dst=dst) | Scan(dst=dst) | Atomic(dst=dst):
-            return dst.buffer
-        case Gemm(c=c):
-            return c.buffer
-        case _:
-            return None
+    buffer = copy.dst.buffer
+    is_operand = any(isinstance(s, Gemm) and buffer in (s.a.buffer, s.b.buffer) for s in stmts)
+    return is_operand and sole_copy(buffer, stmts) is copy
 
 
 def _is_plain(expr: Expr, definitions: Mapping[str, Expr]) -> bool:
@@ -139,19 +117,19 @@ def _depends(expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapp
     return False
 
 
-def _is_reused(
+def _users(
     starts: tuple[Expr, ...], kernel: Kernel, definitions: Mapping[str, Expr], loops: Mapping[str, For]
-) -> bool:
-    """Whether blocks that differ in some grid index copy the same tile."""
+) -> Expr:
+    """How many blocks copy one and the same tile: they differ in the other grid indices only."""
+    total: Expr = const(1)
     for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True):
-        is_many = not isinstance(extent, Const) or extent.value > 1
-        if is_many and not any(_depends(start, var.name, definitions, loops) for start in starts):
-            return True
-    return False
+        if not any(_depends(start, var.name, definitions, loops) for start in starts):
+            total = binary("mul", total, Cast(extent, int32) if extent.dtype != int32 else extent)  # type: ignore[attr-defined]
+    return total
 
 
 def _describe(
-    copy: Copy, plan: BufferPlan, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+    copy: Copy, users: Expr, plan: BufferPlan, definitions: Mapping[str, Expr], loops: Mapping[str, For]
 ) -> SharedTile | None:
     extents, counts = [], []
     for start, extent, size in zip(copy.src.starts, copy.src.extents, copy.src.buffer.shape, strict=True):
@@ -164,7 +142,7 @@ def _describe(
         counts.append(binary("floordiv", rounded, const(width, dtype)))
     layout = plan.layouts[copy.dst.buffer.name]
     tile_bytes = -(-layout.span * copy.dst.dtype.bytes // 64) * 64 + 64
-    return SharedTile(copy, tuple(counts), tuple(extents), tile_bytes)
+    return SharedTile(copy, users, tuple(counts), tuple(extents), tile_bytes)
 
 
 def _is_multiple(
@@ -223,6 +201,29 @@ def emit_shared_copy(s: BlockState, store: TileStore) -> None:
     w.begin_block(f"{label}.publish")
     w.line(f"store atomic i64 {_READY}, {flag} release, align 8")
     w.begin_block(f"{label}.end")
+
+
+def emit_borrow(s: BlockState, copy: Copy) -> None:
+    """The copy of a borrowed operand: point into the input, or copy where it reaches over an edge."""
+    w = s.w
+    name = copy.dst.buffer.name
+    slot = s.pointer_slots[name]
+    matrix = source_matrix(s, copy.src)
+    own = s.storage[name].pointer
+    if matrix is None:
+        _pack(s, copy, own)
+        w.store(own, slot)
+        return
+    whole = w.const(True, "i1")
+    for inside, size in ((matrix.rows_inside, matrix.rows), (matrix.columns_inside, matrix.columns)):
+        if inside is not None:
+            whole = w.binary("and", whole, w.icmp("eq", inside, w.i64(size)))
+    w.store(matrix.pointer, slot)
+    if whole.ref == "true":
+        return
+    with w.when(w.binary("xor", whole, w.const(True, "i1"))):
+        _pack(s, copy, own)
+        w.store(own, slot)
 
 
 def _pack(s: BlockState, copy: Copy, place: Value) -> None:

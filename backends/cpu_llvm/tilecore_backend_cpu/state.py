@@ -78,6 +78,7 @@ class BlockState:
         fuser: joins neighbouring elementwise statements.
         zeroed: buffers whose padding must be zero.
         pointer_slots: stack slots that hold where a buffer lives now.
+        borrowed: buffers that live inside an input where they can.
         shared_tiles: copies whose result blocks share, by destination buffer.
     """
 
@@ -103,6 +104,7 @@ class BlockState:
     fuser: Fuser | None = None
     zeroed: frozenset[str] = frozenset()
     pointer_slots: dict[str, Value] = field(default_factory=dict)
+    borrowed: frozenset[str] = frozenset()
     shared_tiles: dict[str, TileStore] = field(default_factory=dict)
 
     def scratch(self, size: int) -> Value:

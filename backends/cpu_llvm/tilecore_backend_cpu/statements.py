@@ -43,7 +43,7 @@ from .fusion import FusedNest
 from .memory import store_element
 from .packing import emit_copy
 from .reductions import emit_reduce, emit_scan
-from .shared_tiles import emit_shared_copy
+from .shared_tiles import emit_borrow, emit_shared_copy
 from .state import BlockState
 from .storage import Storage
 
@@ -86,6 +86,8 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
             store = s.shared_tiles.get(dst.buffer.name)
             if store is not None:
                 emit_shared_copy(s, store)
+            elif dst.buffer.name in s.borrowed:
+                emit_borrow(s, stmt)
             else:
                 emit_copy(s, src, dst)
         case Fill(dst=dst, value=value):
