@@ -175,9 +175,11 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     longest_q = max(16, pow2_at_least(problem.q_len))
     longest_k = max(16, pow2_at_least(problem.kv_len))
     if not has_lanes(target):
+        # 32 KiB of scores stay in a first-level cache; a mask makes long key tiles wasteful.
+        first = ((64, 128), (128, 128)) if problem.right is not None else ((32, 256), (64, 256))
         found = [
             AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), 1, 128)
-            for block_q, block_k in ((128, 128), (64, 128), (64, 64), (128, 64), (128, 256))
+            for block_q, block_k in (*first, (64, 128), (64, 64), (128, 64), (128, 256))
         ]
         return list(dict.fromkeys(found))
     space = [
@@ -207,10 +209,14 @@ def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target
 
 
 def _cost(config: AttentionConfig, target: Target) -> tuple[float, ...]:
-    """Keys are read once per query tile; two stages hide their latency; then fewer threads."""
+    """Keys are read once per query tile; two stages hide their latency.
+
+    A warp with half as many rows as lanes has two lanes to a row: the row sums stay near.
+    """
     traffic = 1.0 / config.block_q + 0.25 / config.block_k
     stage_penalty = {1: 1.3, 2: 1.0, 3: 1.02}[config.num_stages]
-    return (traffic * stage_penalty, config.threads)
+    rows_of_warp = config.block_q * target.lanes_per_warp / config.threads
+    return (traffic * stage_penalty, abs(rows_of_warp - target.lanes_per_warp / 2))
 
 
 def flops(problem: AttentionProblem) -> float:

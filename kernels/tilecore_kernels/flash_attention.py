@@ -57,7 +57,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             k = T.alloc_shared((tile_k, p.dim), dtype)
             v = T.alloc_shared((tile_k, p.dim_v), dtype)
             scores = T.alloc_fragment((tile_q, tile_k), "float32")
-            weights = T.alloc_fragment((tile_q, tile_k), dtype)
+            weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
             out = T.alloc_fragment((tile_q, p.dim_v), "float32")
             peak = T.alloc_fragment((tile_q,), "float32")
             previous = T.alloc_fragment((tile_q,), "float32")
@@ -72,7 +72,6 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             T.clear(out)
             T.clear(total)
             T.fill(peak, minus_inf)
-
             # Query i sees the keys i + shift - left <= j <= i + shift + right, j < limit.
             limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
             begin = T.max(0, first_q + shift - p.left) // tile_k if p.left is not None else 0
@@ -108,7 +107,6 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                         if p.left is not None:
                             visible = visible and first_k + j >= first_q + i + shift - p.left
                         scores[i, j] = T.if_then_else(visible, scores[i, j], minus_inf)
-
                 T.copy(peak, previous)
                 T.reduce_max(scores, peak, dim=1, clear=False)
                 for i in T.Parallel(tile_q):
@@ -122,11 +120,12 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                     total[i] = total[i] * previous[i] + part[i]
                 for i, j in T.Parallel(tile_q, p.dim_v):
                     out[i, j] = out[i, j] * previous[i]
-                T.copy(scores, weights)
+                if dtype != "float32":
+                    T.copy(scores, weights)
                 T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
 
             for i, j in T.Parallel(tile_q, p.dim_v):
-                # A nan total is kept: it is the answer to a nan in the input.
+                # A nan total is kept: it answers a nan in the input.
                 out[i, j] = T.if_then_else(total[i] == 0.0, 0.0, out[i, j] / total[i])
             T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
             if p.has_lse:

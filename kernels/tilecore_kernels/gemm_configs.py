@@ -109,17 +109,22 @@ def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:
     return [
         c
         for c in found
-        if (c.block_m + c.block_n) * c.block_k * element_bytes + c.block_m * c.block_n * 4
-        <= CORE_CACHE_BYTES
+        if (c.block_m + c.block_n) * c.block_k * element_bytes <= CORE_CACHE_BYTES // 2
+        and c.block_m * c.block_n * 4 <= CORE_CACHE_BYTES // 2
     ]
 
 
 def _core_cost(config: GemmConfig, m: int, n: int, k: int) -> tuple[float, ...]:
-    """Padded work, plus packing and C traffic relative to the products of a tile."""
+    """Padded work, plus packing and C traffic relative to the products of a tile.
+
+    Sums beyond 128 KiB share the second-level cache badly with the packed operands.
+    """
     rows, cols = ceildiv(m, config.block_m), ceildiv(n, config.block_n)
     steps = ceildiv(k, config.block_k)
     padded = rows * cols * config.block_m * config.block_n * steps * config.block_k
     packing = 8.0 * (config.block_m + config.block_n) / (config.block_m * config.block_n)
     revisits = 8.0 / config.block_k
     imbalance = 1.0 + 0.5 / max(1, rows * cols)
-    return (padded * (1.0 + packing + revisits) * imbalance, config.block_m, config.block_k)
+    crowding = 1.0 if config.block_m * config.block_n <= 1 << 15 else 1.06
+    cost = padded * (1.0 + packing + revisits) * imbalance * crowding
+    return (cost, config.block_m * config.block_n, abs(config.block_k - 256), -config.block_m)

@@ -92,7 +92,7 @@ def row_configs(rows: int, cols: int, target: Target, live_tiles: int = 2) -> li
             RowConfig(max(1, min(pow2_at_least(rows), tile // width)), width, 128)
             for width in (widest, 4096, 1024)
             if width <= widest
-            for tile in (8192, 4096, 16384)
+            for tile in (4096, 8192, 16384)
         ]
         return list(dict.fromkeys(found))
     found = []
