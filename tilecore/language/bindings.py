@@ -169,7 +169,12 @@ def inplace(op: str, old: Any, value: Any) -> Any:
 
 
 def inplace_item(op: str, target: Any, key: Any, value: Any) -> None:
-    """``target[key] op= value``."""
+    """``target[key] op= value``; ``+=`` on a reducer contributes."""
+    from tilecore.language.reducers import is_reducer, reducer_update
+
+    if op == "iadd" and is_reducer(target):
+        reducer_update(target[key], value)
+        return
     setitem(target, key, getattr(operator, op)(target[key], value))
 
 

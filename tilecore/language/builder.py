@@ -7,7 +7,7 @@ a builder is current (a context variable, so several threads may trace at once).
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,12 +36,18 @@ class Frame:
         stmts: statements so far.
         names: variables and buffers that live until the block closes.
         loc: the author's line that opened it.
+        vars: variables of a parallel block.
+        extents: their extents.
+        after: what to do when the block's statement has been emitted.
     """
 
     kind: str
     stmts: list[Stmt] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     loc: Loc | None = None
+    vars: tuple[Var, ...] = ()
+    extents: tuple[Expr, ...] = ()
+    after: list[Callable[[], None]] = field(default_factory=list)
 
 
 @dataclass
@@ -74,6 +80,7 @@ class Builder:
         self.hints: list[str] = []  # names that the author is about to bind, first one next
         self.assigned_at: dict[str, Loc | None] = {}
         self.safe_values: dict[str, float | int] = {}
+        self.reducers: dict[str, str] = {}  # reducer's name -> how it combines
         self.function_depths: list[int] = []  # open blocks at the entry of each inlined function
         self.outputs: list[str] = []  # T.empty buffers, in order of creation
         self.eager: Any = None  # eager.EagerCall while an eager function is traced

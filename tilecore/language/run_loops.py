@@ -51,11 +51,14 @@ def _run_parallel(
     if builder.inside("parallel"):
         fail("T.Parallel inside T.Parallel", hint="give all extents to one T.Parallel(m, n)")
     variables = loop_vars(builder, spec, targets)
+    extents = tuple(extent for _, extent, _ in spec.axes)
     frame = builder.push("parallel", (var.name for var in variables))
+    frame.vars, frame.extents = variables, extents
     yield _yielded(variables)
     body = builder.pop(frame)
-    extents = tuple(extent for _, extent, _ in spec.axes)
     builder.emit(Parallel(variables, extents, body, spec.hints, loc))
+    for action in frame.after:
+        action()
 
 
 def _run_for(
