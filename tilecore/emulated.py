@@ -82,7 +82,11 @@ class EmulatedLauncher:
                 lines=self._lines,
             )
             passed = [values[argument.name] for argument in one.arguments]
-            self.reports.append(launch(kernel, passed, shape, options))
+            named = dict(zip((s.name for s in self.program.symbols), sizes, strict=True))
+            found: Any = dict(one.extra).get("descriptors", ())
+            passed += [d.emulate(values[d.buffer].address, named) for d in found]
+            reached = [values[name] for name in dict.fromkeys(d.buffer for d in found)]
+            self.reports.append(launch(kernel, passed, shape, options, memories=reached))
 
     def _value(self, argument: Argument, value: int | float, sizes: Sizes) -> Any:
         dtype = numpy_dtype(argument.dtype)

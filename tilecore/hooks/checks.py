@@ -10,6 +10,7 @@ from tilecore.errors import BackendError
 from tilecore.hooks.records import (
     Artifact,
     AsyncCopyAtom,
+    BulkCopyPlan,
     DeviceInfo,
     EmulatorSupport,
     MmaAtom,
@@ -29,6 +30,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "tilecore_choose_layout": Layout,
     "tilecore_plan_pipeline": PipelinePlan,
     "tilecore_lower_async_copy": AsyncCopyAtom,
+    "tilecore_plan_bulk_copy": BulkCopyPlan,
     "tilecore_schedule": Program,
     "tilecore_emit": Source,
     "tilecore_emulator_support": EmulatorSupport,
@@ -39,7 +41,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 _OPTIONAL = frozenset({
     "tilecore_probe_device", "tilecore_select_mma", "tilecore_lower_async_copy",
     "tilecore_synchronize", "tilecore_probe_toolchain", "tilecore_emulator_support",
-    "tilecore_explain_absence",
+    "tilecore_explain_absence", "tilecore_plan_bulk_copy",
 })  # fmt: skip
 _ENUMERATION_LIMIT = 1 << 18  # elements; above it injectivity is not enumerated
 

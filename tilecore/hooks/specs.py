@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Artifact,
         AsyncCopyAtom,
         AsyncCopyRequest,
+        BulkCopyPlan,
         CompileOptions,
         DeviceInfo,
         EmitRule,
@@ -110,6 +111,16 @@ def tilecore_plan_pipeline(request: PipelineRequest, target: Target) -> Pipeline
 def tilecore_lower_async_copy(request: AsyncCopyRequest, target: Target) -> AsyncCopyAtom | None:
     """Say how one global-to-shared copy is issued asynchronously; None keeps it synchronous.
 
+    Stops at first non-None result.
+    """
+
+
+@hookspec(firstresult=True)
+def tilecore_plan_bulk_copy(request: AsyncCopyRequest, target: Target) -> BulkCopyPlan | None:
+    """Say how a copy engine moves one global-to-shared copy; None when it cannot.
+
+    Asked only for loops whose pipeline plan sets producer warps apart, and again when the copy is
+    lowered: the answer may depend on layouts, but not on anything that changes in between.
     Stops at first non-None result.
     """
 

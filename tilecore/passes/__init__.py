@@ -21,6 +21,7 @@ from tilecore.passes.normalize_tiles import normalize_tiles
 from tilecore.passes.pipeline_loops import pipeline_loops
 from tilecore.passes.plan_shared_memory import plan_shared_memory
 from tilecore.passes.reduction_plan import reduction_plan
+from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
 
 Pass = Callable[[Program, Context], Program]
@@ -31,6 +32,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     stage_fragments,
     reduction_plan,
     choose_layouts,
+    specialize_warps,
     pipeline_loops,
     async_copies,
     plan_shared_memory,

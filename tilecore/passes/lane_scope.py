@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.dtypes import int64
+from tilecore.ir.dtypes import DType, float32, int64, tfloat32
 from tilecore.ir.expr import Call, Cast, Const, Expr, Var, binary, const
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Block, If
+from tilecore.ir.stmts import Block, If, Let
 from tilecore.passes.async_copies import strides_of
 from tilecore.passes.bounds import Ranges, all_of, linear
 from tilecore.passes.scopes import Names, static
@@ -32,6 +33,7 @@ class LaneScope:
         names: unused names.
         ranges: bounds of variables; grows as lane variables are made.
         flat: buffer name -> its one-dimensional lane-level buffer.
+        head: definitions for the top of the kernel.
     """
 
     kernel: Kernel
@@ -39,11 +41,24 @@ class LaneScope:
     names: Names
     ranges: Ranges
     flat: dict[str, Buffer] = field(default_factory=dict)
+    head: list[Let] = field(default_factory=list)
 
     @property
     def threads(self) -> int:
-        """Lanes of the block."""
-        return self.kernel.threads
+        """Lanes of the block that work on tiles: all but those of producer warps."""
+        return int(dict(self.kernel.hints).get("tile_threads", self.kernel.threads))
+
+    def group_of(self, lanes: int) -> Expr:
+        """The number of this lane's group of `lanes` lanes, known to be the same in its warp."""
+        if self.threads == lanes:
+            return const(0)
+        value = binary("floordiv", LANE, const(lanes))
+        for known in self.head:
+            if isinstance(known.value, Call) and known.value.args == (value,):
+                return known.var
+        var = self.var("group", 0, self.threads // lanes - 1)
+        self.head.append(Let(var, Call("lane.uniform", (value,), var.dtype)))
+        return var
 
     @property
     def layouts(self) -> dict[str, Layout | FragmentLayout]:
@@ -99,6 +114,11 @@ class LaneScope:
             buffer.name, (size,), buffer.dtype, scope, None, buffer.safe_value, buffer.loc
         )
 
+    @staticmethod
+    def is_same_storage(a: DType, b: DType) -> bool:
+        """True when registers of the two dtypes hold the same bits (float32 and tfloat32 do)."""
+        return a == b or {a, b} == {float32, tfloat32}
+
     # --- offsets -------------------------------------------------------------------------------
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
@@ -113,6 +133,11 @@ class LaneScope:
         for index, stride in zip(indices, strides_of(buffer.shape, None), strict=True):
             total = binary("add", total, binary("mul", index, stride))
         return self.ranges.simplify(total)
+
+    def plain_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """Offset of a shared element before the swizzle of its layout."""
+        layout = dataclasses.replace(self.shared_layout(buffer), swizzle=None)
+        return self.ranges.simplify(layout.offset_expr(indices))
 
     def _global_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         strides = strides_of(buffer.shape, buffer.strides)

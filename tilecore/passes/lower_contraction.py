@@ -23,6 +23,7 @@ from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKin
 from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
 from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.lower_memory_contraction import lower_memory_gemm
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import register_modes
 
@@ -61,10 +62,12 @@ def lower_gemm(gemm: Gemm, scope: LaneScope) -> Block:
     atom = select_atom(gemm, scope.threads, scope.context)
     assert atom is not None, "normalize_tiles left only gemms with atoms"
     tiled = tile_mma(gemm, atom, scope.threads)
+    if atom.b is None:
+        return lower_memory_gemm(gemm, tiled, scope)
     group = scope.ranges.simplify(binary("floordiv", LANE, const(atom.lanes)))
     group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
     group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
-    assert atom.a is not None and atom.b is not None, "operands come from registers here"
+    assert atom.a is not None, "operands come from registers here"
     a = Operand(
         gemm.a, _transposed(atom.a, gemm.transpose_a), 0 if gemm.transpose_a else 1,
         tiled.tiles_m, group_m, atom.m, atom.k, atom.a_round, atom.register_dtype or atom.a_dtype, False,
@@ -200,7 +203,7 @@ def _plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope)
     for digit, mode in digits:
         register = binary("add", register, binary("mul", digit, const(mode.stride)))
     value: Expr = Load(flat, (scope.offset(operand.region.buffer, indices),))
-    if flat.dtype != operand.dtype:
+    if not scope.is_same_storage(flat.dtype, operand.dtype):
         value = Cast(value, operand.dtype)
     body: Block = (Store(registers, (register,), value),)
     for digit, mode in reversed(digits):
@@ -255,7 +258,8 @@ def _matrices(
     atom_rows, atom_columns = operand.atom.shape
     region = operand.region
     last = region.buffer.rank - 1
-    if region.dtype != operand.dtype or load.element_bits != region.dtype.bits:
+    same = scope.is_same_storage(region.dtype, operand.dtype)
+    if not same or load.element_bits != region.dtype.bits:
         return None
     if region.axes[-1] != last:
         return None

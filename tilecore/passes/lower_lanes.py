@@ -13,7 +13,7 @@ from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr
+from tilecore.ir.expr import Call, Expr, const
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import (
     Alias,
@@ -40,9 +40,12 @@ from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_async import lower_async_copy
+from tilecore.passes.lower_bulk import lower_bulk_load
 from tilecore.passes.lower_contraction import lower_gemm
 from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
+from tilecore.passes.lower_memory_contraction import lower_contraction_wait
 from tilecore.passes.lower_reduction import lower_reduce, reduce_of
+from tilecore.ir.visit import map_stmts
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
 
 
@@ -52,10 +55,11 @@ def lower_lanes(program: Program, context: Context) -> Program:
     names.fresh(LANE.name)
 
     def visit(kernel: Kernel) -> Kernel:
-        ranges = kernel_ranges(kernel, program.symbols).with_range(LANE, 0, kernel.threads - 1)
-        scope = LaneScope(kernel, context, names, ranges)
+        scope = LaneScope(kernel, context, names, kernel_ranges(kernel, program.symbols))
+        scope.ranges = scope.ranges.with_range(LANE, 0, scope.threads - 1)
         head = Let(LANE, Call("lane.id", (), int32))
-        body = (head, *_block(kernel.body, scope))
+        lowered = _block(kernel.body, scope)
+        body = (head, *scope.head, *lowered)
         return dataclasses.replace(kernel, body=body)
 
     return per_kernel(program, visit, level=Level.LANE)
@@ -105,7 +109,10 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
         case Let(value=value):
             return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)
         case WarpScope(body=body):
-            return (dataclasses.replace(stmt, body=_block(body, scope)),)
+            inner = _block(body, scope)
+            if scope.threads < scope.kernel.threads:
+                inner = map_stmts(inner, lambda one: _among_tile_threads(one, scope))
+            return (dataclasses.replace(stmt, body=inner),)
         case Assert(condition=condition):
             return (dataclasses.replace(stmt, condition=lower_uniform(condition, scope)),)
         case Print(value=value):
@@ -121,6 +128,17 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
             raise LoweringError(f"no lowering of {type(stmt).__name__} to lanes")
 
 
+TILE_BARRIER = 1
+"""Number of the named barrier at which the lanes that work on tiles meet."""
+
+
+def _among_tile_threads(stmt: Stmt, scope: LaneScope) -> Stmt | None:
+    """Inside warp roles, the barrier of the block is one of the lanes that work on tiles."""
+    if stmt != Intrinsic("sync_block"):
+        return None
+    return Intrinsic("named_barrier.sync", (const(TILE_BARRIER), const(scope.threads)))
+
+
 def lower_print(stmt: Print, region: Region, scope: LaneScope) -> Block:
     """Every element, by the lane that holds it."""
     from tilecore.ir.expr import Load
@@ -134,6 +152,10 @@ def lower_print(stmt: Print, region: Region, scope: LaneScope) -> Block:
 def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
     if stmt.op == "async.copy":
         return lower_async_copy(stmt, scope)
+    if stmt.op == "bulk.load":
+        return lower_bulk_load(stmt, scope)
+    if stmt.op == "contraction.wait":
+        return lower_contraction_wait(stmt, scope)
     if stmt.op == "tile.reduce":
         reduce, scratch = reduce_of(stmt)
         return lower_reduce(reduce, scratch, scope)

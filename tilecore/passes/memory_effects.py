@@ -19,7 +19,8 @@ from tilecore.passes.elementwise import accesses_of, as_parallel
 from tilecore.passes.scopes import loads_in
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
-SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
+GLOBAL = Scope.GLOBAL
+SEEN_BY_OTHERS = (GLOBAL, Scope.SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,5 +229,11 @@ def _intrinsic(
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()
         yield from _region_effects(regions[2:], READ, ranges)
-    elif not op.startswith("async."):
+    elif op.startswith("bulk."):  # transaction barriers, not this analysis, order what lands
+        yield from _region_effects(tuple(r for r in regions if r.buffer.scope is GLOBAL), READ, ranges)
+    elif op == "barrier.init":
+        yield from _region_effects(regions, WRITE, ranges)
+    elif op.startswith("barrier."):
+        yield from _region_effects(regions, ATOMIC, ranges)
+    elif not op.startswith(("async.", "contraction.", "registers.")):
         yield from _region_effects(regions, WRITE, ranges)

@@ -36,6 +36,7 @@ class Lifetime:
     first: int
     last: int
     size: int
+    alignment: int = ALIGNMENT
 
 
 def plan_shared_memory(program: Program, context: Context) -> Program:
@@ -67,6 +68,15 @@ def size_of(buffer: Buffer, layout: Layout) -> int:
     return -(-layout.span * buffer.dtype.bits // 8)
 
 
+def alignment_of(buffer: Buffer, layout: Layout) -> int:
+    """Bytes to which a buffer begins aligned: a whole period of its swizzle, so that the XOR of
+    offsets is one of addresses, too."""
+    if layout.swizzle is None or layout.swizzle.bits == 0:
+        return ALIGNMENT
+    bits = layout.swizzle.base + layout.swizzle.shift + layout.swizzle.bits
+    return max(ALIGNMENT, (buffer.dtype.bits << bits) // 8)
+
+
 def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
     """Lifetimes of all shared buffers, by first access."""
     spans: dict[str, tuple[int, int]] = {}
@@ -76,7 +86,8 @@ def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
     for name, (first, last) in spans.items():
         layout = kernel.layout_of(buffers[name])
         assert isinstance(layout, Layout), f"{name} has no layout yet"
-        result.append(Lifetime(buffers[name], first, last, size_of(buffers[name], layout)))
+        size = size_of(buffers[name], layout)
+        result.append(Lifetime(buffers[name], first, last, size, alignment_of(buffers[name], layout)))
     return sorted(result, key=lambda t: (t.first, t.buffer.name))
 
 
@@ -145,7 +156,7 @@ def place(lifetimes: list[Lifetime]) -> dict[str, int]:
         for start, end in busy:
             if at + one.size <= start:
                 break
-            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
+            at = max(at, -(-end // one.alignment) * one.alignment)
         offsets[one.buffer.name] = at
         placed.append(one)
     return offsets

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tilecore.codegen.simt.dialect import Dialect
@@ -10,7 +11,7 @@ from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.errors import ResourceError, VerifyError
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
-from tilecore.ir.program import Level, Program
+from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.signature import kernel_arguments
 from tilecore.target import Target
 
@@ -23,12 +24,21 @@ TC_DEVICE void store_pair(T* registers, float low, float high) {
 """
 
 
+@dataclass(frozen=True, slots=True)
+class KernelExtra:
+    """What a backend adds to a kernel: parameters after the program's own, and launch facts."""
+
+    parameters: tuple[str, ...] = ()
+    facts: tuple[tuple[str, object], ...] = ()
+
+
 def emit_program(
     program: Program,
     target: Target,
     options: CompileOptions,
     dialect: Dialect | None = None,
     rules: Mapping[str, Any] | None = None,
+    extra: Callable[[Program, Kernel], KernelExtra] | None = None,
 ) -> Source:
     """Print every kernel of a lane-level program.
 
@@ -38,6 +48,7 @@ def emit_program(
         options: compile options.
         dialect: spellings; the vocabulary's own by default.
         rules: emit rules; the target's backend's by default.
+        extra: further parameters and launch facts of each kernel.
 
     Raises:
         VerifyError: the program is at another level.
@@ -62,7 +73,8 @@ def emit_program(
         printer = KernelPrinter(
             program, kernel, target, dialect, rules, options.fast_math, options.line_info
         )
-        texts.append(printer.text())
+        added = KernelExtra() if extra is None else extra(program, kernel)
+        texts.append(printer.text(added.parameters))
         kernels.append(
             KernelSource(
                 kernel.name,
@@ -71,8 +83,11 @@ def emit_program(
                 kernel.threads,
                 int(dict(kernel.hints).get("smem_bytes", 0)),
                 kernel.cluster,
+                added.facts,
             )
         )
     used = HELPERS if any("store_pair(" in text for text in texts) else ""
     head = f"// {program.name}, generated for {target.backend}/{target.arch}.\n"
-    return Source("\n".join((head, *([used] if used else []), *texts)), dialect.language, tuple(kernels))
+    return Source(
+        "\n".join((head, *([used] if used else []), *texts)), dialect.language, tuple(kernels)
+    )

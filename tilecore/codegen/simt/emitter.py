@@ -73,11 +73,12 @@ class KernelPrinter:
         self.hints = dict(kernel.hints)
         self.line: Loc | None = None
 
-    def text(self) -> str:
-        """The whole definition."""
+    def text(self, more_parameters: tuple[str, ...] = ()) -> str:
+        """The whole definition; `more_parameters` follow the program's own."""
         out = self.out
         blocks = int(self.hints.get("min_blocks_per_sm", 0) or 0)
-        parameters = ", ".join(self.parameter(a) for a in kernel_arguments(self.program, self.kernel))
+        own = (self.parameter(a) for a in kernel_arguments(self.program, self.kernel))
+        parameters = ", ".join((*own, *more_parameters))
         head = f"TC_KERNEL({self.kernel.threads}, {blocks}) {self.kernel.name}({parameters}) {{"
         with out.braces(head):
             if int(self.hints.get("smem_bytes", 0) or 0):
@@ -125,7 +126,9 @@ class KernelPrinter:
         line("const int block_id = tc::block_x() + tc::block_y() * tc::grid_x();")
         line(f"const int panel_length = tc::grid_{'xy'[along]}() * {order.panel};")
         line("const int panel_first = block_id / panel_length * " + f"{order.panel};")
-        line(f"const int panel_width = tc::min({order.panel}, tc::grid_{'xy'[across]}() - panel_first);")
+        line(
+            f"const int panel_width = tc::min({order.panel}, tc::grid_{'xy'[across]}() - panel_first);"
+        )
         line("const int in_panel = block_id % panel_length;")
         line(f"const int {names[across]} = panel_first + in_panel % panel_width;")
         line(f"const int {names[along]} = in_panel / panel_width;")
@@ -180,12 +183,20 @@ class KernelPrinter:
                 out.line(f'TC_ASSERT({text(condition)}, "{quoted}");')
             case WarpScope(first=first, last=last, body=body, role=role):
                 note = f"  // {role}" if role else ""
-                test = f"tc::warp_in_block() >= {first} && tc::warp_in_block() < {last}"
-                self.nested(f"if ({test}) {{{note}", body)
+                self.nested(f"if ({self.warp_test(first, last)}) {{{note}", body)
             case Intrinsic():
                 out.line(self.intrinsic(stmt))
             case _:
                 raise UnsupportedError(f"{type(stmt).__name__} is not legal at the lane level")
+
+    def warp_test(self, first: int, last: int) -> str:
+        """The condition that this lane's warp is in a range; the same for all lanes of the warp."""
+        warp = "tc::uniform(tc::warp_in_block())"
+        if first == 0:
+            return f"{warp} < {last}"
+        if last >= -(-self.kernel.threads // max(1, self.target.lanes_per_warp)):
+            return f"{warp} >= {first}"
+        return f"{warp} == {first}" if last == first + 1 else f"{warp} - {first} < {last - first}u"
 
     def nested(self, head: str, body: Block) -> None:
         with self.out.braces(head):
@@ -204,7 +215,9 @@ class KernelPrinter:
         if buffer.scope is Scope.SHARED:
             offset = int(self.hints[f"smem.{buffer.name}"])
             (size,) = buffer.static_shape or (0,)
-            self.out.line(f"auto {buffer.name} = tc::shared_buffer<{kind}>(smem, {offset}, {size});")
+            self.out.line(
+                f"auto {buffer.name} = tc::shared_buffer<{kind}>(smem, {offset}, {size});"
+            )
         elif not buffer.shape:
             start = "" if stmt.init is None else f" = {self.expressions.text(stmt.init)}"
             self.out.line(f"{kind} {buffer.name}{start};")

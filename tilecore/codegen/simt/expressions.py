@@ -155,7 +155,11 @@ class ExpressionPrinter:
         if op in ("bitand", "bitor", "bitxor", "shl", "shr", "and"):  # quiet and plain to read
             left, right = self.text(a, 9), self.text(b, 9)
         text = f"{left} {_SIGNS[op]} {right}"
-        return self._narrow(text, precedence, expr.dtype) if not expr.dtype.is_bool else (text, precedence)
+        return (
+            self._narrow(text, precedence, expr.dtype)
+            if not expr.dtype.is_bool
+            else (text, precedence)
+        )
 
     def _narrow(self, text: str, precedence: int, dtype: DType) -> tuple[str, int]:
         """Integers below 32 bits come back from C++'s promotion to int."""
@@ -265,6 +269,7 @@ class ExpressionPrinter:
 _LANE_CALLS = {
     "lane.id": "lane_in_block",
     "block.thread": "lane_in_block",
+    "lane.uniform": "uniform",
     "lane.shuffle_xor": "shuffle_xor",
     "lane.max_nan": "max_nan",
     "lane.min_nan": "min_nan",

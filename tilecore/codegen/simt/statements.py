@@ -13,7 +13,9 @@ ATOMIC_FUNCTIONS = {
     "add": "atomic_add", "sub": "atomic_add", "max": "atomic_max", "min": "atomic_min",
     "and": "atomic_and", "or": "atomic_or", "xor": "atomic_xor", "exchange": "atomic_exchange",
 }  # fmt: skip
-_ANY = frozenset({"int32", "uint32", "int64", "uint64", "float32", "float64", "float16", "bfloat16"})
+_ANY = frozenset(
+    {"int32", "uint32", "int64", "uint64", "float32", "float64", "float16", "bfloat16"}
+)
 _BITS = frozenset({"int32", "uint32", "int64", "uint64"})
 _DTYPES = {
     "add": _ANY, "sub": _ANY, "max": _ANY, "min": _ANY, "and": _BITS, "or": _BITS, "xor": _BITS,

@@ -1,0 +1,138 @@
+"""Copies by the tensor memory accelerator: which ones it takes, cut into which boxes.
+
+Rules: PTX ISA, "Tensors" and CUDA driver API, ``cuTensorMapEncodeTiled``: up to five axes, the last
+one contiguous, other strides multiples of 16 bytes, boxes of at most 256 elements along an axis whose
+rows are multiples of 16 bytes and, with a swizzle, one swizzled row long.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from tilecore.hooks.records import (
+    AsyncCopyRequest,
+    BulkCopyPlan,
+    BulkPiece,
+    PipelinePlan,
+    PipelineRequest,
+)
+from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.expr import const
+from tilecore.ir.layout import Layout
+from tilecore.ir.stmts import Gemm
+from tilecore.ir.visit import walk_stmts
+from tilecore.passes.async_copies import strides_of
+from tilecore.passes.bounds import divisor
+from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
+from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, panels_of
+from tilecore_backend_cuda_hopper.mma import WARPGROUP
+
+MAX_AXES = 5
+MAX_BOX = 256
+SHARED_ALIGNMENT = 128  # bytes, of a box in shared memory
+ELEMENT_BITS = frozenset({8, 16, 32, 64})
+PRODUCER_WARPS = 4
+"""A whole warpgroup, because registers are handed over between warpgroups; one lane works."""
+MAX_THREADS = 1024
+
+
+def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
+    """The base backend's stages, with producer warps for loops around a gemm."""
+    plan = plan_all_warps(request)
+    threads = request.kernel.threads
+    spec = request.loop.pipeline
+    from_author = spec is not None and bool(spec.stage)
+    if from_author or not any(isinstance(s, Gemm) for s in walk_stmts(request.loop.body)):
+        return plan
+    if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
+        return plan
+    return PipelinePlan(plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS)
+
+
+def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
+    """The boxes of a copy from global to shared memory; None when cp.async must do it."""
+    src, dst = request.copy.src, request.copy.dst
+    layout = request.kernel.layout_of(dst.buffer)
+    if not isinstance(layout, Layout) or src.dtype != dst.dtype:
+        return None
+    if not is_mappable(src.buffer) or src.buffer.safe_value != 0:
+        return None
+    shape = src.static_shape
+    if shape is None or shape != dst.static_shape or not _is_whole_but_slots(dst):
+        return None
+    if src.axes[-1:] != (src.buffer.rank - 1,) or 0 in shape:
+        return None
+    panels = panels_of(layout, dst.dtype, dst.axes)
+    if panels is None or not _slots_are_aligned(dst, layout, panels.swizzle_bits):
+        return None
+    return _boxes(src, shape, panels.swizzle_bits, panels.columns, panels.stride)
+
+
+def is_mappable(buffer: Buffer) -> bool:
+    """True when a tensor map can describe a global buffer, as far as that is known now."""
+    if not 2 <= buffer.rank <= MAX_AXES or buffer.dtype.bits not in ELEMENT_BITS:
+        return False
+    *outer, inner = strides_of(buffer.shape, buffer.strides)
+    return inner == const(1) and all(divisor(s) * buffer.dtype.bytes % 16 == 0 for s in outer)
+
+
+def _is_whole_but_slots(region: Region) -> bool:
+    """True when all but leading points of a region is the whole buffer."""
+    points = region.buffer.rank - len(region.axes)
+    return region.axes == tuple(range(points, region.buffer.rank)) and all(
+        region.starts[axis] == const(0) and region.extents[axis] == region.buffer.shape[axis]
+        for axis in region.axes
+    )
+
+
+def _slots_are_aligned(region: Region, layout: Layout, swizzle_bits: int) -> bool:
+    period = max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
+    points = [axis for axis in range(region.buffer.rank) if axis not in region.axes]
+    return all(
+        mode.stride * region.dtype.bytes % period == 0
+        for axis in points
+        for mode in layout.axes[axis]
+        if mode.extent > 1
+    )
+
+
+def _boxes(
+    src: Region, shape: tuple[int, ...], swizzle_bits: int, columns: int, stride: int
+) -> BulkCopyPlan | None:
+    width = src.dtype.bytes
+    period = max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
+    if columns * width % CHUNK_BYTES or columns > MAX_BOX or shape[-1] % columns:
+        return None
+    if stride * width % period:
+        return None
+    extents = dict(zip(src.axes, shape, strict=True))
+    rows = src.axes[:-1]
+    # Boxes cover whole inner axes; the outermost one that is too long is cut.
+    box = [extents.get(axis, 1) for axis in range(src.buffer.rank)]
+    box[-1] = columns
+    cuts: list[range] = [range(0, box[axis], box[axis]) for axis in rows]
+    for k, axis in enumerate(rows):
+        if box[axis] > MAX_BOX:
+            part = max(d for d in range(1, MAX_BOX + 1) if box[axis] % d == 0)
+            cuts[k] = range(0, box[axis], part)
+            box[axis] = part
+            if k > 0:
+                return None
+    row_strides: dict[int, int] = {}
+    step = columns
+    for axis in reversed(rows):
+        row_strides[axis] = step
+        step *= extents[axis]
+    pieces: list[BulkPiece] = []
+    for panel in range(shape[-1] // columns):
+        for starts in itertools.product(*cuts):
+            at = [0] * src.buffer.rank
+            at[-1] = panel * columns
+            offset = panel * stride
+            for axis, start in zip(rows, starts, strict=True):
+                at[axis] = start
+                offset += start * row_strides[axis]
+            if offset * width % period:
+                return None
+            pieces.append(BulkPiece(tuple(at), offset))
+    return BulkCopyPlan(f"swizzle{swizzle_bits}", tuple(box), tuple(pieces))

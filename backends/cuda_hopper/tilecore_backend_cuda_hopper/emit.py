@@ -1,0 +1,245 @@
+"""How this backend's operations become text (namespace ``hopper``), and the kernels' maps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+
+from tilecore.codegen.simt import KernelExtra, emit_program
+from tilecore.codegen.simt.emitter import KernelPrinter
+from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.hooks.records import CompileOptions, EmitRule, Source
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Call, Const, Expr
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Intrinsic
+from tilecore.ir.visit import walk_stmts
+from tilecore.target import Target
+from tilecore_backend_cuda_hopper.layout import descriptor_facts
+from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
+from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
+from tilecore_backend_cuda_hopper.wgmma_source import (
+    WGMMA_KINDS,
+    WgmmaInstruction,
+    legal_n,
+    wgmma_source,
+)
+
+WGMMA_HEADER = "wgmma.cuh"
+
+# Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
+# they may not exceed what the block has at launch: docs/performance-log.md, rule 1.
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+
+def emit(program: Program, target: Target, options: CompileOptions) -> Source:
+    """The program's text, with tensor maps as parameters and its wgmma functions as a header."""
+    source = emit_program(program, target, options, extra=_extra)
+    instructions = sorted(
+        {
+            instruction_of(stmt.op.removeprefix("mma."))
+            for kernel in program.kernels
+            for stmt in walk_stmts(kernel.body)
+            if isinstance(stmt, Intrinsic) and stmt.op.startswith("mma.wgmma_")
+        }
+    )
+    if not instructions:
+        return source
+    headers = (*source.headers, (WGMMA_HEADER, wgmma_source(instructions)))
+    return Source(source.text, source.language, source.kernels, headers)
+
+
+def _extra(program: Program, kernel: Kernel) -> KernelExtra:
+    maps = tensor_maps(program, kernel)
+    if not maps:
+        return KernelExtra()
+    parameters = tuple(f"const TC_GRID_CONSTANT hopper::TensorMap {m.name}" for m in maps.values())
+    return KernelExtra(parameters, (("descriptors", tuple(maps.values())),))
+
+
+MapKey = tuple[str, str, str]
+
+
+def tensor_maps(program: Program, kernel: Kernel) -> dict[MapKey, KernelMap]:
+    """The maps that a lane-level kernel needs, by (tensor, box, kind), in order of first use."""
+    found: dict[MapKey, KernelMap] = {}
+    buffers = {b.name: b for b in (*program.params, *program.workspaces) if isinstance(b, Buffer)}
+    for stmt in walk_stmts(kernel.body):
+        if not isinstance(stmt, Intrinsic) or not stmt.op.startswith("bulk."):
+            continue
+        key = _key(stmt)
+        if key is None or key in found:
+            continue
+        tensor, box, kind = key
+        count = sum(other[0] == tensor for other in found)
+        name = f"{tensor}_map" if count == 0 else f"{tensor}_map_{count}"
+        extents = tuple(int(extent) for extent in box.split("x"))
+        bits = int(kind.removeprefix("swizzle"))
+        found[key] = kernel_map(name, buffers[tensor], extents, bits, program.symbols)
+    return found
+
+
+def _key(stmt: Intrinsic) -> MapKey | None:
+    hints = dict(stmt.hints)
+    if "tensor" not in hints:
+        return None
+    return str(hints["tensor"]), str(hints["box"]), str(hints["kind"])
+
+
+_maps: weakref.WeakKeyDictionary[KernelPrinter, dict[MapKey, KernelMap]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _map_name(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    if printer not in _maps:
+        _maps[printer] = tensor_maps(printer.program, printer.kernel)
+    key = _key(stmt)
+    assert key is not None
+    return _maps[printer][key].name
+
+
+def _expr(printer: KernelPrinter, arg: Expr | Region) -> str:
+    assert isinstance(arg, Expr)
+    return printer.expressions.text(arg)
+
+
+def _region(printer: KernelPrinter, arg: Expr | Region) -> str:
+    assert isinstance(arg, Region)
+    return printer.region(arg)
+
+
+# --- barriers and copies -------------------------------------------------------------------------
+
+
+def _barrier(name: str) -> EmitRule:
+    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
+        place, *rest = stmt.args
+        arguments = ", ".join([_region(printer, place), *(_expr(printer, arg) for arg in rest)])
+        return f"hopper::{name}({arguments});"
+
+    return rule
+
+
+def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    to, done, *at = stmt.args
+    coordinates = ", ".join(_expr(printer, c) for c in reversed(at))
+    name = _map_name(printer, stmt)
+    return (
+        f"hopper::bulk_load({_region(printer, to)}, {name}, {_region(printer, done)}, "
+        f"hopper::at({coordinates}));"
+    )
+
+
+def _registers(which: int) -> EmitRule:
+    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
+        tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
+        counts = REGISTERS.get(tile_threads // WARPGROUP)
+        if counts is None:
+            return "// registers stay as they were at launch"
+        return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();"
+
+    return rule
+
+
+# --- wgmma ---------------------------------------------------------------------------------------
+
+
+def _begin(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    return f"{_pins(printer, stmt.args)}hopper::wgmma_begin();"
+
+
+def _wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    pending, *registers = stmt.args
+    assert isinstance(pending, Const)
+    pins = _pins(printer, tuple(registers))
+    return f"hopper::wgmma_wait<{int(pending.value)}>();{' ' + pins.rstrip() if pins else ''}"
+
+
+def _pins(printer: KernelPrinter, registers: tuple[Expr | Region, ...]) -> str:
+    """Statements that keep register traffic on its side of a fence or a wait."""
+    text = ""
+    for region in registers:
+        assert isinstance(region, Region)
+        name = region.buffer.name
+        if region.dtype.bytes == 4:
+            text += f"hopper::pin({name}); "
+        else:
+            (count,) = region.buffer.static_shape or (0,)
+            text += f"hopper::pin_words<{count * region.dtype.bytes // 4}>({name}); "
+    return text
+
+
+def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    instruction = instruction_of(stmt.op.removeprefix("mma."))
+    kind = WGMMA_KINDS[instruction.kind]
+    hints = dict(stmt.hints)
+    c, *rest = stmt.args
+    count = instruction.n // 2
+    operands: list[str] = []
+    transposes: list[str] = []
+    for side in ("a", "b"):
+        region = rest.pop(0)
+        assert isinstance(region, Region)
+        if region.buffer.scope is Scope.LOCAL:
+            operands.append(f"hopper::words({printer.region(region)})")
+            continue
+        mn_major = bool(hints[f"{side}_mn_major"])
+        transposes.append(str(int(mn_major)))
+        operands.append(_descriptor(printer, region, rest.pop(0), mn_major))
+    (accumulate,) = rest
+    source = "rs" if instruction.a_in_registers else "ss"
+    template = f"<{', '.join(transposes)}>" if kind.has_transpose else ""
+    call = f"TC_WGMMA({instruction.kind}, {instruction.n}, {source}){template}"
+    d = f"hopper::part<{count}>({_region(printer, c)})"
+    return f"{call}({d}, {', '.join(operands)}, {_expr(printer, accumulate)});"
+
+
+def _descriptor(
+    printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool
+) -> str:
+    layout = printer.kernel.layout_of(region.buffer)
+    assert isinstance(layout, Layout) and isinstance(step, Expr)
+    leading, stride, swizzle = descriptor_facts(layout, region.dtype, mn_major)
+    text = f"hopper::descriptor({printer.region(region)}, {leading}, {stride}, {swizzle})"
+    if isinstance(step, Const) and step.value == 0:
+        return text
+    width = region.dtype.bytes
+    scaled = f"({printer.expressions.text(step)}) * {width}" if width > 1 else printer.expressions.text(step)
+    return f"hopper::advance({text}, {scaled})"
+
+
+def _elect(printer: ExpressionPrinter, call: Call) -> str:
+    return "hopper::elect_one()"
+
+
+def _first_lane(printer: ExpressionPrinter, call: Call) -> str:
+    return "tc::lane_in_warp() == 0"
+
+
+def emit_rules() -> Mapping[str, EmitRule]:
+    """Rules by operation name."""
+    rules: dict[str, EmitRule] = {
+        "barrier.init": _barrier("barrier_init"),
+        "barrier.publish": lambda printer, stmt: "hopper::barrier_publish();",
+        "barrier.arrive": _barrier("barrier_arrive"),
+        "barrier.expect": _barrier("barrier_expect"),
+        "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
+        "barrier.wait": _barrier("barrier_wait"),
+        "bulk.load": _bulk_load,
+        "memory.publish": lambda printer, stmt: "hopper::publish();",
+        "registers.fewer": _registers(0),
+        "registers.more": _registers(1),
+        "contraction.begin": _begin,
+        "contraction.commit": lambda printer, stmt: "hopper::wgmma_commit();",
+        "contraction.wait": _wait,
+        "warp.elect": _elect,
+        "warp.first_lane": _first_lane,
+    }
+    for kind in WGMMA_KINDS.values():
+        for n in legal_n(kind):
+            for in_registers in (False, True):
+                name = WgmmaInstruction(kind.name, n, in_registers).function_name
+                rules[f"mma.{name}"] = _mma
+    return rules

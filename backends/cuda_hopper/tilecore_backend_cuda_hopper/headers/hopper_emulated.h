@@ -1,0 +1,150 @@
+// Hopper's intrinsics (hopper_kernel.cuh) over the emulator's lanes. Same names.
+#pragma once
+#include "ampere_emulated.h"
+
+// TC_WGMMA(f32_f16, 128, ss)<0, 1>(...) names the member of a class template here.
+#define TC_WGMMA(kind, n, source) hopper::wgmma_##kind<n>::source
+
+namespace hopper {
+
+using tc::emulator::SharedPlace;
+using u32 = uint32_t;
+using u64 = uint64_t;
+
+// The facts of a tensor map, plain to read; axes are innermost first.
+struct alignas(64) TensorMap {
+  uint64_t address;
+  uint64_t strides[4];  // bytes, of axes 1 to 4
+  uint32_t sizes[5];
+  uint16_t box[5];
+  uint8_t rank;
+  uint8_t element_bytes;
+  uint8_t swizzle_bits;  // 0, or log2 of the 16-byte chunks of a row
+  uint8_t unused[55];
+};
+static_assert(sizeof(TensorMap) == 128, "as large as the device's");
+
+inline bool elect_one() { return tc::lane_in_warp() == 0; }
+
+// ---------------------------------------------------------------- transaction barriers
+inline void barrier_init(tc::shared_pointer<uint64_t> p, int arrivals, TC_HERE) {
+  tc::emulator::transaction_init(p.place, arrivals, text_line);
+}
+inline void barrier_publish() {}
+inline void barrier_arrive(tc::shared_pointer<uint64_t> p, TC_HERE) {
+  tc::emulator::transaction_arrive(p.place, 1, text_line);
+}
+inline void barrier_expect(tc::shared_pointer<uint64_t> p, int bytes, TC_HERE) {
+  tc::emulator::transaction_expect(p.place, bytes, text_line);
+}
+inline void barrier_arrive_expect(tc::shared_pointer<uint64_t> p, int bytes, TC_HERE) {
+  tc::emulator::transaction_expect(p.place, bytes, text_line);
+  tc::emulator::transaction_arrive(p.place, 1, text_line);
+}
+inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
+  tc::emulator::transaction_wait(p.place, parity, text_line);
+}
+
+// ---------------------------------------------------------------- copies by the engine
+#pragma GCC visibility push(default)
+void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
+              int text_line);
+void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, int text_line);
+void tma_store_commit();
+void tma_store_wait(int pending);
+#pragma GCC visibility pop
+
+inline void prefetch(const TensorMap&) {}
+// Coordinates come as one value, so that the line of the text can stay the last, defaulted argument.
+template <int n> struct At { int v[n]; };
+template <class... C> At<sizeof...(C)> at(C... c) { return {{int(c)...}}; }
+
+template <class T, int n>
+inline void bulk_load(tc::shared_pointer<T> to, const TensorMap& map,
+                      tc::shared_pointer<uint64_t> barrier, At<n> where, TC_HERE) {
+  tma_load(to.place, map, barrier.place, where.v, n, text_line);
+}
+template <class T, int n>
+inline void bulk_store(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {
+  tma_store(map, from.place, where.v, n, text_line);
+}
+inline void bulk_store_commit() { tma_store_commit(); }
+template <int pending>
+inline void bulk_store_wait_read() { tma_store_wait(pending); }
+template <int pending>
+inline void bulk_store_wait() { tma_store_wait(pending); }
+inline void publish() { tc::emulator::publish_to_agents(); }
+
+// ---------------------------------------------------------------- registers
+template <int count>
+inline void registers_fewer() {}
+template <int count>
+inline void registers_more() {}
+
+// ---------------------------------------------------------------- wgmma
+// Bits of a matrix descriptor: PTX ISA, "Matrix Descriptor Format".
+template <class T>
+inline u64 descriptor(tc::shared_pointer<T> tile, u32 leading_bytes, u32 stride_bytes, int swizzle) {
+  return u64((tc::shared_address(tile) & 0x3ffff) >> 4) | u64((leading_bytes & 0x3ffff) >> 4) << 16 |
+         u64((stride_bytes & 0x3ffff) >> 4) << 32 | u64(swizzle) << 62;
+}
+inline u64 advance(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
+
+template <int n, class T>
+inline T (&part(T* registers))[n] { return *reinterpret_cast<T(*)[n]>(registers); }
+template <class T>
+inline const u32* words(const T* registers) { return reinterpret_cast<const u32*>(registers); }
+template <class T, int n>
+inline void pin(T (&)[n]) {}
+template <int n, class T>
+inline void pin_words(T*) {}
+
+enum class Element : int { f16, bf16, tf32, e4m3, e5m2, s8, u8 };
+struct WgmmaOperands {
+  void* d;
+  const u32* a_registers;  // or null: `a` is a descriptor
+  u64 a, b;
+  int n, accumulate;
+  Element a_type, b_type;
+  bool a_mn_major, b_mn_major, integer;
+};
+#pragma GCC visibility push(default)
+void wgmma(const WgmmaOperands& operands, int text_line);
+void wgmma_fence(int text_line);
+void wgmma_group(int text_line);
+void wgmma_wait_group(int pending, int text_line);
+#pragma GCC visibility pop
+
+#define HOPPER_WGMMA(name, D, A, B, is_integer)                                                    \
+  template <int n>                                                                                 \
+  struct wgmma_##name {                                                                            \
+    template <int a_mn = 0, int b_mn = 0>                                                          \
+    static void ss(D (&d)[n / 2], u64 a, u64 b, int accumulate, TC_HERE) {                         \
+      wgmma({d, nullptr, a, b, n, accumulate, Element::A, Element::B, a_mn != 0, b_mn != 0,        \
+             is_integer}, text_line);                                                              \
+    }                                                                                              \
+    template <int b_mn = 0>                                                                        \
+    static void rs(D (&d)[n / 2], const u32* a, u64 b, int accumulate, TC_HERE) {                  \
+      wgmma({d, a, 0, b, n, accumulate, Element::A, Element::B, false, b_mn != 0, is_integer},     \
+            text_line);                                                                            \
+    }                                                                                              \
+  };
+HOPPER_WGMMA(f32_f16, float, f16, f16, false)
+HOPPER_WGMMA(f32_bf16, float, bf16, bf16, false)
+HOPPER_WGMMA(f32_tf32, float, tf32, tf32, false)
+HOPPER_WGMMA(f32_e4m3_e4m3, float, e4m3, e4m3, false)
+HOPPER_WGMMA(f32_e4m3_e5m2, float, e4m3, e5m2, false)
+HOPPER_WGMMA(f32_e5m2_e4m3, float, e5m2, e4m3, false)
+HOPPER_WGMMA(f32_e5m2_e5m2, float, e5m2, e5m2, false)
+HOPPER_WGMMA(s32_s8_s8, int32_t, s8, s8, true)
+HOPPER_WGMMA(s32_s8_u8, int32_t, s8, u8, true)
+HOPPER_WGMMA(s32_u8_s8, int32_t, u8, s8, true)
+HOPPER_WGMMA(s32_u8_u8, int32_t, u8, u8, true)
+#undef HOPPER_WGMMA
+
+inline void wgmma_begin(TC_HERE) { wgmma_fence(text_line); }
+inline void wgmma_commit(TC_HERE) { wgmma_group(text_line); }
+template <int pending>
+inline void wgmma_wait(TC_HERE) { wgmma_wait_group(pending, text_line); }
+
+}  // namespace hopper

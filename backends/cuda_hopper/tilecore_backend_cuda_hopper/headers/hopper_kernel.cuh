@@ -1,0 +1,101 @@
+// What generated Hopper kernels call (namespace hopper), over the kernel vocabulary and hopper.cuh.
+// hopper_emulated.h has the same names over emulated lanes.
+#pragma once
+#include "ampere.cuh"
+#include "hopper.cuh"
+
+// wgmma functions are written on demand (wgmma_source.py): TC_WGMMA(f32_f16, 128, ss)<0, 1>(...).
+#define TC_WGMMA(kind, n, source) tc::wgmma_##kind##_n##n##_##source
+
+namespace hopper {
+
+using tc::TensorMap;
+using tc::u32;
+using tc::u64;
+
+TC_DEVICE bool elect_one() { return tc::elect_one(); }
+
+// ---------------------------------------------------------------- transaction barriers
+TC_DEVICE void barrier_init(uint64_t* barrier, int arrivals) {
+  tc::mbarrier_init(tc::shared_address(barrier), arrivals);
+}
+TC_DEVICE void barrier_publish() { tc::mbarrier_init_fence(); }
+TC_DEVICE void barrier_arrive(uint64_t* barrier) { tc::mbarrier_arrive(tc::shared_address(barrier)); }
+TC_DEVICE void barrier_arrive_expect(uint64_t* barrier, int bytes) {
+  tc::mbarrier_arrive_expect_bytes(tc::shared_address(barrier), bytes);
+}
+TC_DEVICE void barrier_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(
+                   tc::shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+TC_DEVICE void barrier_wait(uint64_t* barrier, int parity) {
+  tc::mbarrier_wait(tc::shared_address(barrier), parity);
+}
+
+// ---------------------------------------------------------------- copies by the engine
+TC_DEVICE void prefetch(const TensorMap& map) { tc::tensor_map_prefetch(map); }
+// Coordinates of a box, innermost first.
+template <int n> struct At { int v[n]; };
+template <class... C>
+TC_DEVICE At<sizeof...(C)> at(C... c) { return {{int(c)...}}; }
+template <class T, int n>
+TC_DEVICE void bulk_load(T* destination, const TensorMap& map, uint64_t* barrier, At<n> where) {
+  const u32 to = tc::shared_address(destination), done = tc::shared_address(barrier);
+  const u64 policy = tc::kEvictNormal;
+  const int* c = where.v;
+  if constexpr (n == 2) tc::tma_load(to, map, done, policy, c[0], c[1]);
+  else if constexpr (n == 3) tc::tma_load(to, map, done, policy, c[0], c[1], c[2]);
+  else if constexpr (n == 4) tc::tma_load(to, map, done, policy, c[0], c[1], c[2], c[3]);
+  else tc::tma_load(to, map, done, policy, c[0], c[1], c[2], c[3], c[4]);
+}
+template <class T, int n>
+TC_DEVICE void bulk_store(const TensorMap& map, T* source, At<n> where) {
+  const u32 from = tc::shared_address(source);
+  const int* c = where.v;
+  if constexpr (n == 2) tc::tma_store(map, from, c[0], c[1]);
+  else if constexpr (n == 3) tc::tma_store(map, from, c[0], c[1], c[2]);
+  else if constexpr (n == 4) tc::tma_store(map, from, c[0], c[1], c[2], c[3]);
+  else tc::tma_store(map, from, c[0], c[1], c[2], c[3], c[4]);
+}
+TC_DEVICE void bulk_store_commit() { tc::tma_store_commit(); }
+template <int pending>
+TC_DEVICE void bulk_store_wait_read() { tc::tma_store_wait_read<pending>(); }
+template <int pending>
+TC_DEVICE void bulk_store_wait() { tc::tma_store_wait<pending>(); }
+// Shared memory that this lane has written becomes visible to the copy engine and to wgmma.
+TC_DEVICE void publish() { tc::fence_async_proxy(); }
+
+// ---------------------------------------------------------------- registers
+template <int count>
+TC_DEVICE void registers_fewer() { tc::register_decrease<count>(); }
+template <int count>
+TC_DEVICE void registers_more() { tc::register_increase<count>(); }
+
+// ---------------------------------------------------------------- wgmma
+template <class T>
+TC_DEVICE u64 descriptor(T* tile, u32 leading_bytes, u32 stride_bytes, int swizzle) {
+  return tc::matrix_descriptor(tc::shared_address(tile), leading_bytes, stride_bytes,
+                               tc::Swizzle(swizzle));
+}
+TC_DEVICE u64 advance(u64 descriptor, u32 bytes) { return tc::descriptor_advance(descriptor, bytes); }
+
+// `n` registers of a larger array, as an array.
+template <int n, class T>
+TC_DEVICE T (&part(T* registers))[n] { return *reinterpret_cast<T(*)[n]>(registers); }
+template <class T>
+TC_DEVICE const u32* words(const T* registers) { return reinterpret_cast<const u32*>(registers); }
+
+template <class T, int n>
+TC_DEVICE void pin(T (&registers)[n]) { tc::pin_fragment(registers); }
+// Registers of 16-bit or 8-bit operands, word by word.
+template <int n, class T>
+TC_DEVICE void pin_words(T* registers) { tc::pin_fragment(part<n>(reinterpret_cast<u32*>(registers))); }
+
+TC_DEVICE void wgmma_begin() { tc::wgmma_fence(); }
+TC_DEVICE void wgmma_commit() { tc::wgmma_commit(); }
+template <int pending>
+TC_DEVICE void wgmma_wait() { tc::wgmma_wait<pending>(); }
+
+}  // namespace hopper

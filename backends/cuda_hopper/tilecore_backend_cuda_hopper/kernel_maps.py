@@ -1,0 +1,71 @@
+"""The tensor maps of a kernel: parameters of 128 bytes after the program's own.
+
+On the device the driver encodes them (`tensor_map.py`); the emulated header reads a plain structure
+with the same facts.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Var
+from tilecore.passes.async_copies import strides_of
+from tilecore.runtime.sizes import compile_sizes
+from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES
+from tilecore_backend_cuda_hopper.tensor_map import TensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMap:
+    """One tensor map as a kernel parameter (a `packing.Descriptor` of the launcher).
+
+    Attributes:
+        name: of the parameter.
+        map: what it describes.
+        symbols: the program's dynamic sizes.
+    """
+
+    name: str
+    map: TensorMap
+    symbols: tuple[Var, ...] = ()
+
+    @property
+    def buffer(self) -> str:
+        """The program's buffer whose address is encoded."""
+        return self.map.buffer
+
+    def encode(self, address: int, sizes: dict[str, int]) -> bytes:
+        """The driver's 128 bytes for a buffer at `address`."""
+        return self.map.encode(address, sizes)
+
+    def emulate(self, address: int, sizes: dict[str, int]) -> bytes:
+        """The structure ``hopper::TensorMap`` of hopper_emulated.h."""
+        one = self.map
+        rank = len(one.shape)
+        values = compile_sizes((*one.shape, *one.strides), self.symbols)(
+            tuple(sizes[symbol.name] for symbol in self.symbols)
+        )
+        shape, strides = values[:rank], values[rank : 2 * rank - 1]
+        in_bytes = [stride * one.dtype.bytes for stride in reversed(strides)]
+        bits = (one.swizzle_bytes // CHUNK_BYTES).bit_length() - 1 if one.swizzle_bytes else 0
+        packed = struct.pack(
+            "<Q4Q5I5H3B", address, *_padded(in_bytes, 4), *_padded(list(reversed(shape)), 5),
+            *_padded(list(reversed(one.box)), 5), rank, one.dtype.bytes, bits,
+        )  # fmt: skip
+        return packed.ljust(128, b"\0")
+
+
+def kernel_map(
+    name: str, buffer: Buffer, box: tuple[int, ...], swizzle_bits: int, symbols: tuple[Var, ...]
+) -> KernelMap:
+    """The map of a global buffer; `box` is in the order of the buffer's axes."""
+    swizzle_bytes = CHUNK_BYTES << swizzle_bits if swizzle_bits else 0
+    strides = strides_of(buffer.shape, buffer.strides)
+    one = TensorMap(buffer.name, buffer.dtype, buffer.shape, strides, box, swizzle_bytes)
+    return KernelMap(name, one, symbols)
+
+
+def _padded(values: list[int], count: int) -> list[int]:
+    return [*values, *([0] * (count - len(values)))]

@@ -1,0 +1,145 @@
+"""A ring of slots between producer and consumer warps: its barriers and what is said to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.dtypes import boolean
+from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
+from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
+from tilecore.ir.visit import map_exprs, map_stmts, walk_stmts
+from tilecore.passes.bounds import Ranges
+from tilecore.passes.memory_effects import READ, Effect, steps_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Slots of one or several buffers that are filled and emptied together.
+
+    Attributes:
+        slots: how many.
+        buffers: with a leading axis of slots.
+        full: one barrier a slot: the copies have landed.
+        empty: one barrier a slot: all consumer warps are done with it.
+        counter: the consumers' number of the iteration, from 0.
+    """
+
+    slots: int
+    buffers: tuple[Buffer, ...]
+    full: Buffer
+    empty: Buffer
+    counter: Var
+
+    def declarations(self, consumer_warps: int) -> list[Stmt]:
+        """The barriers and their first values."""
+        result: list[Stmt] = [Allocate(self.full), Allocate(self.empty)]
+        for slot in range(self.slots):
+            for barrier, arrivals in ((self.full, 1), (self.empty, consumer_warps)):
+                args = (_point(barrier, const(slot)), const(arrivals))
+                result.append(Intrinsic("barrier.init", args))
+        return result
+
+    def slot_of(self, step: Expr) -> Expr:
+        """The slot of iteration `step`."""
+        return binary("floormod", step, const(self.slots, _dtype(step)))
+
+    def turn(self, step: Expr, ahead: int) -> Expr:
+        """Parity of how often the ring was gone round at `step`, `ahead` turns later."""
+        dtype = _dtype(step)
+        round_ = binary("floordiv", step, const(self.slots, dtype))
+        if ahead:
+            round_ = binary("add", round_, const(ahead, dtype))
+        return binary("floormod", round_, const(2, dtype))
+
+    def full_at(self, step: Expr) -> Region:
+        """The barrier on which the copies of iteration `step` complete."""
+        return _point(self.full, self.slot_of(step))
+
+    def wait_full(self, step: Expr) -> Stmt:
+        """Until the data of iteration `step` is there."""
+        return Intrinsic("barrier.wait", (self.full_at(step), self.turn(step, 0)))
+
+    def wait_empty(self, step: Expr) -> Stmt:
+        """Until the slot of iteration `step` is free; true at once the first time round."""
+        place = _point(self.empty, self.slot_of(step))
+        return Intrinsic("barrier.wait", (place, self.turn(step, 1)))
+
+    def expect(self, step: Expr, total_bytes: int) -> Stmt:
+        """The producer's arrival, with the bytes that will land."""
+        return Intrinsic("barrier.arrive_expect", (self.full_at(step), const(total_bytes)))
+
+    def release(self, step: Expr, offset: int) -> Stmt:
+        """One warp is done with the slot of iteration ``step + offset``."""
+        shifted = step
+        if offset:
+            shifted = binary("add", step, const(offset % self.slots, _dtype(step)))
+        arrive = Intrinsic("barrier.arrive", (_point(self.empty, self.slot_of(shifted)),))
+        return If(Call("warp.first_lane", (), boolean), (arrive,))
+
+    def slot(self, region: Region, buffer: Buffer, step: Expr) -> Region:
+        """A region of the author's buffer in the slot of iteration `step`."""
+        starts = (self.slot_of(step), *region.starts)
+        return Region(buffer, starts, (None, *region.extents))
+
+
+def _point(buffer: Buffer, at: Expr) -> Region:
+    return Region(buffer, (at,), (None,))
+
+
+def _dtype(expr: Expr):  # noqa: ANN202 - every expression has a dtype
+    return expr.dtype  # type: ignore[attr-defined]
+
+
+Slots = dict[str, tuple[Buffer, Expr]]
+"""Buffer name -> (the buffer with a leading axis of slots, the slot to use)."""
+
+
+def rebuffered(stmt: Stmt, slots: Slots) -> Stmt:
+    """A statement that uses the author's buffers, on the given slots."""
+
+    def visit_expr(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.buffer.name in slots:
+            buffer, at = slots[node.buffer.name]
+            if node.buffer.rank < buffer.rank:
+                return Load(buffer, (at, *node.indices))
+        return None
+
+    def visit(inner: Stmt) -> Stmt:
+        inner = map_exprs(inner, visit_expr)
+        changes: dict[str, object] = {}
+        for field in dataclasses.fields(inner):
+            value = getattr(inner, field.name)
+            if isinstance(value, Region) and value.buffer.name in slots:
+                buffer, at = slots[value.buffer.name]
+                changes[field.name] = Region(buffer, (at, *value.starts), (None, *value.extents))
+        if isinstance(inner, Store) and inner.buffer.name in slots:
+            buffer, at = slots[inner.buffer.name]
+            changes |= {"buffer": buffer, "indices": (at, *inner.indices)}
+        return dataclasses.replace(inner, **changes) if changes else inner
+
+    (new,) = map_stmts((stmt,), visit)
+    return new
+
+
+def inlined(expr: Expr, lets: dict[Var, Expr]) -> Expr:
+    """`expr` without the variables of `lets`."""
+    while any(var in lets for var in free_vars(expr)):
+        expr = substitute(expr, lets)
+    return expr
+
+
+def substituted(region: Region, lets: dict[Var, Expr], mapping: dict[Var, Expr]) -> Region:
+    """A region at other values of variables; `lets` are inlined first."""
+    starts = tuple(substitute(inlined(start, lets), mapping) for start in region.starts)
+    return Region(region.buffer, starts, region.extents)
+
+
+def writes_any(body: Block, buffer: Buffer) -> bool:
+    """True when a statement of `body`, nested ones included, writes `buffer`."""
+    return any(
+        isinstance(step, Effect) and step.kind != READ and step.box.buffer.name == buffer.name
+        for stmt in walk_stmts(body)
+        for step in steps_of(stmt, Ranges())
+    )

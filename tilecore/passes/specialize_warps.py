@@ -1,0 +1,375 @@
+"""Set warps apart that do nothing but start copies: producer and consumer warps.
+
+Applies to a kernel whose pipelined loops are all at its top level, are planned with producer warps
+(hook ``tilecore_plan_pipeline``), and whose copies to shared memory a copy engine can take over
+(hook ``tilecore_plan_bulk_copy``). With S slots a copied buffer, `full` and `empty` barriers a
+slot, and copies that are first read together in one group:
+
+    for k: copy A -> A_shared; copy B -> B_shared; gemm A_shared, B_shared -> C
+      ->
+    barrier.init full[s], 1; barrier.init empty[s], consumer warps; sync_block
+    warps producer, one lane:                       warps consumers:
+      for k:                                          for k:
+        barrier.wait empty[k % S], turn + 1             barrier.wait full[k % S], turn
+        barrier.arrive_expect full[k % S], bytes        gemm (asynchronous), wait for all but it
+        bulk.load A, B -> slot k % S                    barrier.arrive empty[(k - 1) % S]
+
+A turn is ``k / S % 2``. Kernels that do not fit are left as they are; `pipeline_loops` then overlaps
+their copies with the warps that they have. Runs after fragments have their layouts: these count the
+author's threads, which the hint ``tile_threads`` keeps; the consumer warps come first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from tilecore.hooks.context import Context
+from tilecore.hooks.records import AsyncCopyRequest, PipelinePlan, PipelineRequest
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import boolean, uint64
+from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, walk
+from tilecore.ir.layout import FragmentLayout, Layout, Mode
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import (
+    Allocate,
+    Atomic,
+    Break,
+    Continue,
+    Copy,
+    For,
+    Gemm,
+    If,
+    Intrinsic,
+    Let,
+    LoopKind,
+    Stmt,
+    WarpScope,
+)
+from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
+from tilecore.passes.contraction import select_atom
+from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.ring import Ring, inlined, rebuffered, substituted, writes_any
+from tilecore.passes.scopes import Names, per_kernel, static, with_hint
+
+FIRST_LANE = Call("warp.first_lane", (), boolean)
+ELECTED = Call("warp.elect", (), boolean)
+
+
+def specialize_warps(program: Program, context: Context) -> Program:
+    """See the module's text."""
+    names = Names(program)
+
+    def visit(kernel: Kernel) -> Kernel:
+        return _Specializer(kernel, names, context).run() or kernel
+
+    return per_kernel(program, visit)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Copies whose data is first read by one statement, and that share barriers.
+
+    Attributes:
+        copies: as the author wrote them.
+        ring: their slots and barriers.
+        first, last: indices, in the loop's body, of the first and the last statement that reads.
+    """
+
+    copies: tuple[Copy, ...]
+    ring: Ring
+    first: int
+    last: int
+
+
+class _Specializer:
+    """Rewrites one kernel, or finds that it does not fit."""
+
+    def __init__(self, kernel: Kernel, names: Names, context: Context) -> None:
+        self.kernel = kernel
+        self.names = names
+        self.context = context
+        self.layouts: dict[str, Layout | FragmentLayout] = dict(kernel.layouts)
+        self.common: list[Stmt] = []
+        self.known: set[Var] = set(kernel.grid_vars)
+        self.slotted: dict[str, Buffer] = {}
+
+    def run(self) -> Kernel | None:
+        loops = [s for s in self.kernel.body if _is_pipelined(s)]
+        if not loops or sum(map(_is_pipelined, walk_stmts(self.kernel.body))) != len(loops):
+            return None
+        if not self.may_apply():
+            return None
+        plans = [self.plan(loop) for loop in loops]  # type: ignore[arg-type]
+        if any(plan.producer_warps < 1 for plan in plans):
+            return None
+        staying = self.split_common()
+        producer: list[Stmt] = []
+        consumer: list[Stmt] = []
+        inits: list[Stmt] = []
+        warps = self.kernel.threads // self.context.target.lanes_per_warp
+        for stmt in staying:
+            if not isinstance(stmt, For) or not _is_pipelined(stmt):
+                consumer.append(stmt)
+                continue
+            groups = self.groups(stmt, plans[loops.index(stmt)])
+            if not groups:
+                return None
+            producer.append(self.produce(stmt, groups))
+            consumer += self.consume(stmt, groups)
+            for group in groups:
+                inits += group.ring.declarations(warps)
+        return self.assemble(inits, producer, consumer, plans[0].producer_warps)
+
+    def may_apply(self) -> bool:
+        """Only kernels whose author left threads and barriers to the compiler."""
+        return not any(
+            isinstance(s, WarpScope)
+            or (isinstance(s, Intrinsic) and s.op != "tile.reduce")
+            or any(
+                isinstance(node, Call) and node.op in ("block.thread", "lane.id")
+                for expr in exprs_of(s)
+                for node in walk(expr)
+            )
+            for s in walk_stmts(self.kernel.body)
+        )
+
+    def plan(self, loop: For) -> PipelinePlan:
+        used = sum(
+            size_of(buffer, layout)
+            for buffer in buffers_in(self.kernel.body)
+            if isinstance(layout := self.layouts.get(buffer.name), Layout)
+        )
+        free = max(0, self.context.target.smem_bytes - used)
+        return self.context.hooks.call(
+            "tilecore_plan_pipeline",
+            request=PipelineRequest(loop, self.kernel, free),
+            target=self.context.target,
+        )
+
+    def split_common(self) -> list[Stmt]:
+        """Move pure scalars and shared buffers in front; the rest, in order."""
+        rest: list[Stmt] = []
+        for stmt in self.kernel.body:
+            if isinstance(stmt, Let) and self.is_pure(stmt.value):
+                self.common.append(stmt)
+                self.known.add(stmt.var)
+            elif isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.SHARED:
+                self.common.append(stmt)
+            else:
+                rest.append(stmt)
+        return rest
+
+    def is_pure(self, value: Expr) -> bool:
+        """True when every warp can compute a value at the kernel's start."""
+        bound = {
+            s.var if isinstance(s, For | Let) else s.previous
+            for s in walk_stmts(self.kernel.body)
+            if isinstance(s, For | Let | Atomic)
+        }
+        if any(var in bound and var not in self.known for var in free_vars(value)):
+            return False
+        return all(
+            node.buffer.scope is Scope.GLOBAL and not writes_any(self.kernel.body, node.buffer)
+            for node in walk(value)
+            if isinstance(node, Load)
+        )
+
+    # --- what the producer takes over ----------------------------------------------------------
+
+    def groups(self, loop: For, plan: PipelinePlan) -> list[Group]:
+        """The loop's copies by first reader; none when something does not fit."""
+        if any(isinstance(s, Break | Continue) for s in walk_stmts(loop.body)):
+            return []
+        if not (self.is_pure(loop.start) and self.is_pure(loop.extent)):
+            return []
+        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
+        copies = {k: s for k, s in enumerate(loop.body) if isinstance(s, Copy) and _fills(s)}
+        if not copies or not all(self.fits(copy, loop, lets) for copy in copies.values()):
+            return []
+        spans: dict[int, tuple[int, int]] = {}
+        for k, copy in copies.items():
+            readers = [
+                other
+                for other, s in enumerate(loop.body)
+                if other != k and copy.dst.buffer in buffers_in((s,))
+            ]
+            if not readers or min(readers) < k:
+                return []
+            spans[k] = (min(readers), max(readers))
+        found: list[Group] = []
+        for first in sorted({span[0] for span in spans.values()}):
+            own = [k for k in copies if spans[k][0] == first]
+            group = tuple(copies[k] for k in own)
+            ring = self.ring(group, plan.num_stages, loop)
+            found.append(Group(group, ring, first, max(spans[k][1] for k in own)))
+        return found
+
+    def fits(self, copy: Copy, loop: For, lets: dict[Var, Expr]) -> bool:
+        """True when the copy engine takes the copy, and the producer knows all it needs."""
+        target = copy.dst.buffer
+        if sum(isinstance(s, Copy) and s.dst.buffer == target for s in loop.body) != 1:
+            return False
+        outside = tuple(s for s in self.kernel.body if s != loop and not isinstance(s, Allocate))
+        if target in buffers_in(outside) or writes_any(self.kernel.body, copy.src.buffer):
+            return False
+        for start in (*copy.src.starts, *copy.dst.starts):
+            value = inlined(start, lets)
+            self.known.add(loop.var)
+            pure = self.is_pure(value)
+            self.known.discard(loop.var)
+            if not pure:
+                return False
+        trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
+        answer = self.context.hooks.call(
+            "tilecore_plan_bulk_copy",
+            request=AsyncCopyRequest(copy, trial),
+            target=self.context.target,
+        )
+        return answer is not None
+
+    def ring(self, copies: tuple[Copy, ...], slots: int, loop: For) -> Ring:
+        """Slots for every destination of a group, and their barriers."""
+        buffers = tuple(self.multi_buffer(copy.dst.buffer, slots) for copy in copies)
+        simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
+        label = copies[0].dst.buffer.name
+        full = self.names.buffer(f"{label}_full", (slots,), uint64, Scope.SHARED)
+        empty = self.names.buffer(f"{label}_empty", (slots,), uint64, Scope.SHARED)
+        for barrier in (full, empty):
+            self.layouts[barrier.name] = Layout.row_major((slots,))
+        counter = (
+            loop.var if simple else Var(self.names.fresh(f"{loop.var.name}_step"), loop.var.dtype)
+        )
+        return Ring(slots, buffers, full, empty, counter)
+
+    def multi_buffer(self, old: Buffer, slots: int) -> Buffer:
+        new = dataclasses.replace(old, shape=(const(slots), *old.shape))
+        layout = self.layouts[old.name]
+        assert isinstance(layout, Layout)
+        period = 128 // old.dtype.bytes
+        if layout.swizzle is not None:
+            period = 1 << (layout.swizzle.base + layout.swizzle.shift + layout.swizzle.bits)
+        span = -(-layout.span // period) * period
+        self.layouts[old.name] = Layout(((Mode(slots, span),), *layout.axes), layout.swizzle)
+        self.slotted[old.name] = new
+        return new
+
+    # --- the two sides -------------------------------------------------------------------------
+
+    def produce(self, loop: For, groups: list[Group]) -> Stmt:
+        """The loop of the one lane that starts the copies."""
+        dtype = loop.var.dtype
+        step = Var(self.names.fresh(f"{loop.var.name}_ahead"), dtype)
+        at = binary("add", loop.start, binary("mul", step, loop.step))
+        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
+        body: list[Stmt] = []
+        for group in groups:
+            ring = group.ring
+            body.append(ring.wait_empty(step))
+            total = sum(math.prod(static(c.dst)) * c.dst.dtype.bytes for c in group.copies)
+            body.append(ring.expect(step, total))
+            for copy, buffer in zip(group.copies, ring.buffers, strict=True):
+                src = substituted(copy.src, lets, {loop.var: at})
+                dst = ring.slot(substituted(copy.dst, lets, {loop.var: at}), buffer, step)
+                body.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), (), copy.loc))
+        return For(step, const(0, dtype), loop.extent, const(1, dtype), tuple(body), loc=loop.loc)
+
+    def consume(self, loop: For, groups: list[Group]) -> list[Stmt]:
+        """The loop of the warps that compute, and what must follow it."""
+        dtype = loop.var.dtype
+        counter = groups[0].ring.counter
+        copies = {id(copy) for group in groups for copy in group.copies}
+        body: list[Stmt] = []
+        if counter != loop.var:
+            value = binary("add", loop.start, binary("mul", counter, loop.step))
+            body.append(Let(loop.var, value, loop.loc))
+        slots = {
+            buffer.name: (buffer, group.ring.slot_of(counter))
+            for group in groups
+            for buffer in group.ring.buffers
+        }
+        after: list[Stmt] = []
+        overlapped = self.overlapped(loop, groups)
+        for index, stmt in enumerate(loop.body):
+            if id(stmt) in copies:
+                continue
+            body += [g.ring.wait_full(counter) for g in groups if g.first == index]
+            new = rebuffered(stmt, slots)
+            if overlapped and isinstance(new, Gemm):
+                new = dataclasses.replace(new, hints=with_hint(new.hints, "asynchronous", True))
+                body += [new, _wait(1, new)]
+                earlier = binary("gt", counter, const(0, dtype))
+                body.append(If(earlier, (groups[0].ring.release(counter, -1),)))
+                after.append(_wait(0, new))
+                continue
+            body.append(new)
+            for group in groups:
+                if group.last == index:
+                    if not isinstance(stmt, Gemm):
+                        body.append(Intrinsic("sync_warp"))
+                    body.append(group.ring.release(counter, 0))
+        loop = For(
+            counter, const(0, dtype), loop.extent, const(1, dtype), tuple(body),
+            LoopKind.SERIAL, None, loop.hints, loop.loc,
+        )  # fmt: skip
+        return [loop, *after]
+
+    def overlapped(self, loop: For, groups: list[Group]) -> bool:
+        """True when the one gemm of a loop may still run while the next one is started.
+
+        Its accumulator must be touched by nothing else in the loop, and it must be a contraction
+        that runs beside its warps (operands in memory).
+        """
+        gemms = [s for s in loop.body if isinstance(s, Gemm)]
+        others = [s for s in loop.body if not isinstance(s, Copy | Gemm | Let)]
+        copies = [s for s in loop.body if isinstance(s, Copy)]
+        if len(gemms) != 1 or others or len(groups) != 1 or len(copies) != len(groups[0].copies):
+            return False
+        atom = select_atom(gemms[0], self.kernel.threads, self.context)
+        return atom is not None and atom.b is None and atom.a is None
+
+    def assemble(
+        self, inits: list[Stmt], producer: list[Stmt], consumer: list[Stmt], extra: int
+    ) -> Kernel:
+        kernel = self.kernel
+        width = self.context.target.lanes_per_warp
+        warps = kernel.threads // width
+        common = [
+            dataclasses.replace(s, buffer=self.slotted[s.buffer.name])
+            if isinstance(s, Allocate) and s.buffer.name in self.slotted
+            else s
+            for s in self.common
+        ]
+        barriers = [s for s in inits if isinstance(s, Allocate)]
+        setup = tuple(s for s in inits if not isinstance(s, Allocate))
+        first = WarpScope(0, 1, (If(FIRST_LANE, (*setup, Intrinsic("barrier.publish"))),), "setup")
+        one_lane = WarpScope(warps, warps + 1, (If(ELECTED, tuple(producer)),), "producer")
+        fewer, more = Intrinsic("registers.fewer"), Intrinsic("registers.more")
+        producers = WarpScope(warps, warps + extra, (fewer, one_lane), "producers")
+        consumers = WarpScope(0, warps, (more, *consumer), "consumers")
+        body = (*common, *barriers, first, BARRIER, producers, consumers)
+        hints = with_hint(kernel.hints, "tile_threads", kernel.threads)
+        return dataclasses.replace(
+            kernel,
+            threads=kernel.threads + extra * width,
+            body=body,
+            layouts=tuple(sorted(self.layouts.items())),
+            hints=hints,
+        )
+
+
+def _wait(pending: int, gemm: Gemm) -> Stmt:
+    return Intrinsic("contraction.wait", (const(pending), gemm.c), (), gemm.loc)
+
+
+def _is_pipelined(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED
+
+
+def _fills(copy: Copy) -> bool:
+    return copy.src.buffer.scope is Scope.GLOBAL and copy.dst.buffer.scope is Scope.SHARED
+
+
+__all__ = ["Region", "specialize_warps"]
