@@ -72,6 +72,20 @@ Status cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, uns
   return cuLaunchKernelEx(&config, function, params, extra);
 }
 
+// Writes its arguments where the driver would write an encoding.
+Status cuTensorMapEncodeTiled(uint64_t* map, int dtype, unsigned rank, void* address,
+                              const uint64_t* extents, const uint64_t* strides, const unsigned* box,
+                              const unsigned* steps, int interleave, int swizzle, int promotion,
+                              int fill) {
+  uint64_t* word = map;
+  *word++ = dtype | rank << 8 | swizzle << 16 | promotion << 24;
+  *word++ = (uint64_t)address;
+  for (unsigned i = 0; i < rank; ++i) *word++ = extents[i];
+  for (unsigned i = 0; i + 1 < rank; ++i) *word++ = strides[i];
+  for (unsigned i = 0; i < rank; ++i) *word++ = box[i] | (uint64_t)steps[i] << 32;
+  return interleave || fill;
+}
+
 Status cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* found) {
   char versioned[128];
   snprintf(versioned, sizeof versioned, "%s_v2", name);

@@ -1,0 +1,110 @@
+"""Tensor maps: limits are refused with sizes, and the driver is asked for what was meant."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilecore.errors import LaunchError, UnsupportedError
+from tilecore.ir.dtypes import float4_e2m1fn, float16, float32
+from tilecore.ir.expr import Var, binary, const
+from tilecore_backend_cuda_hopper.tensor_map import TensorMap
+
+M, K = Var("M"), Var("K")
+STAND_IN = Path(__file__).parents[2] / "cuda_ampere" / "tests" / "native" / "fake_libcuda.c"
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+def tensor_map(**changes: Any) -> TensorMap:
+    facts: dict[str, Any] = {
+        "buffer": "A", "dtype": float16, "shape": (M, K), "strides": (K, const(1)),
+        "box": (128, 64),
+    }  # fmt: skip
+    return TensorMap(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"box": (128, 64, 1)}, "rank; expected 1 to 5, the same for all"),
+        ({"box": (257, 64)}, r"box; expected 1 to 256 along each axis, got \(257, 64\)"),
+        ({"box": (0, 64)}, "box; expected 1 to 256"),
+        ({"box": (128, 4)}, "row of the box; expected a multiple of 16 bytes, got 8"),
+        ({"box": (128, 128)}, "row of the box; expected at most the swizzle's 128 bytes, got 256"),
+        (
+            {"dtype": float32, "swizzle_bytes": 64, "box": (8, 32)},
+            "row of the box; expected at most the swizzle's 64 bytes, got 128",
+        ),
+        ({"swizzle_bytes": 16}, "swizzle; expected one of"),
+        ({"dtype": float4_e2m1fn}, "dtype; expected one of uint8"),
+    ],
+)
+def test_static_limits(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"no tensor map of A has this {message}"):
+        tensor_map(**changes)
+
+
+@pytest.mark.parametrize(
+    ("address", "sizes", "message"),
+    [
+        (4104, {"M": 64, "K": 64}, "A is misaligned for bulk copies; .* got 0x1008"),
+        (4096, {"M": 64, "K": 60}, r"rows of A are misaligned .* got \(120,\) bytes"),
+        (4096, {"M": 2**33, "K": 64}, "A is too large for bulk copies"),
+    ],
+)
+def test_limits_of_a_call(address: int, sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        tensor_map().encode(address, sizes)
+
+
+def test_empty_tensor_has_no_map() -> None:
+    assert tensor_map().encode(4096, {"M": 64, "K": 0}) == bytes(128)
+
+
+PROGRAM = """
+import sys
+from tilecore.ir.dtypes import float16, float8_e4m3fn
+from tilecore.ir.expr import Var, binary, const
+from tilecore_backend_cuda_hopper.tensor_map import TensorMap
+M, K = Var("M"), Var("K")
+two = TensorMap("A", float16, (M, K), (K, const(1)), (128, 64))
+print(two.encode(4096, {"M": 100, "K": 72, "N": 5}).hex())
+strides = (binary("mul", M, K), K, const(1))
+three = TensorMap("A", float8_e4m3fn, (const(7), M, K), strides, (1, 64, 32), 32, 0)
+print(three.encode(8192, {"M": 100, "K": 80}).hex())
+"""
+
+
+@pytest.mark.skipif(COMPILER is None or sys.platform != "linux", reason="no C compiler on Linux")
+def test_driver_is_asked_for_what_was_meant(tmp_path: Path) -> None:
+    """The stand-in for the driver's library writes its arguments into the map."""
+    library = tmp_path / "libcuda.so.1"
+    assert COMPILER is not None
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run([COMPILER, *flags, "-o", library, STAND_IN, "-ldl"], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "LD_PRELOAD": str(library)}
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    two, three = (struct.unpack("<16Q", bytes.fromhex(line)) for line in result.stdout.split())
+    step = 1 << 32
+    # cuda.h: FLOAT16 is 6, UINT8 is 0; SWIZZLE_128B is 3, 32B is 1; L2_256B is 3.
+    assert two[:7] == (6 | 2 << 8 | 3 << 16 | 3 << 24, 4096, 72, 100, 144, 64 | step, 128 | step)
+    assert three[:10] == (
+        0 | 3 << 8 | 1 << 16, 8192, 80, 100, 7, 80, 8000, 32 | step, 64 | step, 1 | step,
+    )  # fmt: skip
+
+
+def test_fits_the_launch_path() -> None:
+    """A launch takes any record with these two members; this is one."""
+    made = tensor_map(shape=(M, binary("mul", K, const(2))))
+    assert made.buffer == "A"
+    assert callable(made.encode)
