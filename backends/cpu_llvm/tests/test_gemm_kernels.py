@@ -8,6 +8,8 @@ import time
 
 import numpy as np
 import pytest
+
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore_backend_cpu.builder import ModuleWriter
 from tilecore_backend_cpu.gemm_kernels import (
     GemmEmitter,
@@ -19,8 +21,6 @@ from tilecore_backend_cpu.gemm_kernels import (
 )
 from tilecore_backend_cpu.host import HostCpu, describe_cpu, detect_host
 from tilecore_backend_cpu.jit import compile_assembly, compile_object, load_object
-
-from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
 
 def pack_b(b: np.ndarray, plan: GemmPlan) -> np.ndarray:
@@ -54,7 +54,9 @@ def aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     return raw[start : start + shape[0] * shape[1] * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def random_values(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def random_values(
+    generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
     if dtype.kind in "iu":
         low = -9 if dtype.kind == "i" else 0
         return generator.integers(low, 9, shape).astype(dtype)
@@ -84,7 +86,9 @@ TYPES = [
 
 @pytest.mark.parametrize("cpu", CPUS, ids=str)
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
-@pytest.mark.parametrize("size", [(1, 1, 1), (7, 33, 5), (31, 65, 64), (16, 32, 127), (130, 48, 700)])
+@pytest.mark.parametrize(
+    "size", [(1, 1, 1), (7, 33, 5), (31, 65, 64), (16, 32, 127), (130, 48, 700)]
+)
 def test_matches_numpy(cpu: str, types: tuple[str, str, str], size: tuple[int, int, int]) -> None:
     host = CPUS[cpu]
     a_dtype, b_dtype, c_dtype = (dtype_of(name) for name in types)
@@ -114,7 +118,12 @@ def test_matches_numpy(cpu: str, types: tuple[str, str, str], size: tuple[int, i
 @pytest.mark.parametrize(
     ("name", "triple", "features", "arch"),
     [
-        ("znver4", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl avx512bf16 avx2 fma", "x86_64"),
+        (
+            "znver4",
+            "x86_64-unknown-linux-gnu",
+            "avx512f avx512bw avx512dq avx512vl avx512bf16 avx2 fma",
+            "x86_64",
+        ),
         ("haswell", "x86_64-unknown-linux-gnu", "avx2 fma f16c", "x86_64"),
         ("neoverse-n1", "aarch64-unknown-linux-gnu", "neon", "aarch64"),
     ],
@@ -150,7 +159,13 @@ def measure(types: tuple[str, str, str], m: int, n: int, k: int) -> float:
         started = time.perf_counter()
         run(a.ctypes.data, packed.ctypes.data, c.ctypes.data)
         best = min(best, time.perf_counter() - started)
-    print(types, m, n, k, f"{2 * m * n * k / best * 1e-9:.1f} GFLOP/s, compile {compile_s * 1e3:.0f} ms")
+    print(
+        types,
+        m,
+        n,
+        k,
+        f"{2 * m * n * k / best * 1e-9:.1f} GFLOP/s, compile {compile_s * 1e3:.0f} ms",
+    )
     return 2 * m * n * k / best
 
 

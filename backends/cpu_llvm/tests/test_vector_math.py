@@ -8,6 +8,7 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 import pytest
+
 from tilecore_backend_cpu.builder import ModuleWriter, vector_type
 from tilecore_backend_cpu.host import HostCpu, describe_cpu, detect_host
 from tilecore_backend_cpu.jit import LoadedCode, compile_object, load_object
@@ -32,7 +33,9 @@ def plain_vectors() -> HostCpu:
     """This CPU without AVX-512: the generic path runs here too."""
     host = detect_host()
     features = frozenset(name for name in host.features if not name.startswith(("avx512", "amx")))
-    return describe_cpu("haswell" if host.arch == "x86_64" else host.name, host.arch, features, False)
+    return describe_cpu(
+        "haswell" if host.arch == "x86_64" else host.name, host.arch, features, False
+    )
 
 
 @lru_cache(maxsize=64)
@@ -42,7 +45,9 @@ def build(element: str, lanes: int, is_generic: bool) -> LoadedCode:
     module.set_target(cpu.name, cpu.feature_string, cpu.vector_bits)
     kind = vector_type(element, lanes)
     for name in FUNCTIONS:
-        function = module.function(f"run_{name}", "void", [("ptr", "x"), ("ptr", "y"), ("i64", "n")])
+        function = module.function(
+            f"run_{name}", "void", [("ptr", "x"), ("ptr", "y"), ("i64", "n")]
+        )
         x, y, n = function.parameters
         with function.loop(function.i64(0), n, lanes) as loop:
             value = function.load(function.offset(x, element, loop.index), kind)
@@ -141,7 +146,14 @@ def test_fp64_error_bound(name: str) -> None:
 
 
 SPECIAL = {
-    "exp2": [(-np.inf, 0.0), (np.inf, np.inf), (0.0, 1.0), (-0.0, 1.0), (3.0, 8.0), (-1074.0, None)],
+    "exp2": [
+        (-np.inf, 0.0),
+        (np.inf, np.inf),
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (3.0, 8.0),
+        (-1074.0, None),
+    ],
     "exp": [(-np.inf, 0.0), (np.inf, np.inf), (0.0, 1.0), (-0.0, 1.0)],
     "log": [(0.0, -np.inf), (-0.0, -np.inf), (np.inf, np.inf), (1.0, 0.0), (-1.0, np.nan)],
     "log2": [(0.0, -np.inf), (8.0, 3.0), (0.25, -2.0), (np.inf, np.inf), (-1.0, np.nan)],

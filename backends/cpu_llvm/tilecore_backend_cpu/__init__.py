@@ -1,0 +1,1 @@
+"""tilecore on CPUs: tile programs to LLVM IR with vectors, packing and threads."""

@@ -64,7 +64,9 @@ def has_load(expr: Expr) -> bool:
     return any(isinstance(node, Load) for node in walk(expr))
 
 
-def interval(expr: Expr, ranges: Mapping[str, Interval], definitions: Mapping[str, Expr]) -> Interval:
+def interval(
+    expr: Expr, ranges: Mapping[str, Interval], definitions: Mapping[str, Expr]
+) -> Interval:
     """Bounds of an integer expression, from the bounds of its variables."""
     match expr:
         case Const(value=value):

@@ -22,7 +22,14 @@ _ORDERS = {
     "acq_rel": "acq_rel",
     "seq_cst": "seq_cst",
 }
-_INTEGER_OPS = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
+_INTEGER_OPS = {
+    "add": "add",
+    "sub": "sub",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exchange": "xchg",
+}
 
 
 def emit_atomic(s: BlockState, stmt: Atomic) -> None:
@@ -92,7 +99,9 @@ def _hardware_op(op: str, dtype: DType) -> str | None:
     return None
 
 
-def _swap_loop(s: BlockState, op: str, place: Value, operand: Value, dtype: DType, order: str) -> Value:
+def _swap_loop(
+    s: BlockState, op: str, place: Value, operand: Value, dtype: DType, order: str
+) -> Value:
     """Compare-and-swap until no other thread came between."""
     w = s.w
     raw_kind = f"i{dtype.bits}"
@@ -111,7 +120,8 @@ def _swap_loop(s: BlockState, op: str, place: Value, operand: Value, dtype: DTyp
     current = w.emit(raw_kind, f"extractvalue {swapped}, 0")
     is_done = w.emit("i1", f"extractvalue {swapped}, 1")
     w._lines.insert(
-        phi_at, f"  {seen.ref} = phi {raw_kind} [{first.ref}, %{before}], [{current.ref}, %{w.block}]"
+        phi_at,
+        f"  {seen.ref} = phi {raw_kind} [{first.ref}, %{before}], [{current.ref}, %{w.block}]",
     )
     w.terminate(f"br {is_done}, label %{label}.done, label %{label}")
     w.begin_block(f"{label}.done")

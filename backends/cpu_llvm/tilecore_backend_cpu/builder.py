@@ -6,78 +6,22 @@ of the installed LLVM can be named (bfloat, masked memory, tile registers).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_FLOATS = ("half", "bfloat", "float", "double")
-_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One SSA value or constant: its LLVM type and how it is written."""
-
-    type: str
-    ref: str
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.ref}"
-
-
-def vector_type(element: str, lanes: int) -> str:
-    """`<lanes x element>`, or the element itself for one lane."""
-    return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def element_type(kind: str) -> str:
-    """The element of a vector type; a scalar type is its own element."""
-    return kind[1:-1].split(" x ")[1] if kind[0] == "<" else kind
-
-
-def lane_count(kind: str) -> int:
-    """Lanes of a type, 1 for scalars."""
-    return int(kind[1:].split(" ", 1)[0]) if kind[0] == "<" else 1
-
-
-def like(kind: str, element: str) -> str:
-    """The type with `element` and as many lanes as `kind`."""
-    return vector_type(element, lane_count(kind))
-
-
-def element_bits(kind: str) -> int:
-    """Bits of one element."""
-    element = element_type(kind)
-    return _BITS.get(element) or int(element[1:])
-
-
-def is_float(kind: str) -> bool:
-    """Whether the elements are floating point."""
-    return element_type(kind) in _FLOATS
-
-
-def mangle(kind: str) -> str:
-    """The type's part of an overloaded intrinsic's name (`v16f32`)."""
-    element = element_type(kind)
-    name = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}.get(element)
-    name = name or element
-    return name if kind[0] != "<" else f"v{lane_count(kind)}{name}"
-
-
-def float_literal(value: float, element: str) -> str:
-    """An exact LLVM literal of `value` rounded to `element`."""
-    if element == "half":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    if element == "bfloat":
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        is_nan = value != value
-        rounded = bits if is_nan else bits + 0x7FFF + ((bits >> 16) & 1)
-        return f"0xR{(rounded >> 16) & 0xFFFF:04X}"
-    if element == "float":
-        value = struct.unpack("<f", struct.pack("<f", value))[0] if abs(value) < 3.5e38 else value
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
+from .llvm_types import (
+    FLOAT_TYPES,
+    Value,
+    element_bits,
+    element_type,
+    float_literal,
+    is_float,
+    lane_count,
+    like,
+    mangle,
+    vector_type,
+)
 
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'
 """Metadata of branches that are hardly ever taken: `!prof !0`."""
@@ -103,7 +47,9 @@ class ModuleWriter:
             f'"prefer-vector-width"="{vector_bits}" "no-trapping-math"="true"'
         )
 
-    def declare(self, name: str, result: str, parameters: Sequence[str], attributes: str = "") -> None:
+    def declare(
+        self, name: str, result: str, parameters: Sequence[str], attributes: str = ""
+    ) -> None:
         """Declare an external function or intrinsic once; functions of the module need none."""
         text = f"declare {result} @{name}({', '.join(parameters)}) {attributes}".rstrip()
         self._declarations.setdefault(name, text)
@@ -137,7 +83,10 @@ class ModuleWriter:
         for function in self._functions:
             self._declarations.pop(function.name, None)
         tail = [f"attributes #0 = {{ {self._attributes} }}", _RARELY]
-        return "\n".join([*head, *self._globals.values(), *self._declarations.values(), *body, *tail]) + "\n"
+        return (
+            "\n".join([*head, *self._globals.values(), *self._declarations.values(), *body, *tail])
+            + "\n"
+        )
 
 
 @dataclass(slots=True)
@@ -214,7 +163,9 @@ class FunctionWriter:
         self.line(text)
         self.is_terminated = True
 
-    def call(self, name: str, result: str, arguments: Sequence[Value], immediates: str = "") -> Value:
+    def call(
+        self, name: str, result: str, arguments: Sequence[Value], immediates: str = ""
+    ) -> Value:
         """Call a function, declaring it on first use."""
         self.module.declare(name, result, [value.type for value in arguments])
         text = f"call {result} @{name}({', '.join(map(str, arguments))})"
@@ -233,7 +184,7 @@ class FunctionWriter:
     def const(self, value: float | int | bool, kind: str) -> Value:
         """A constant of any scalar or vector type (all lanes equal)."""
         element = element_type(kind)
-        if element in _FLOATS:
+        if element in FLOAT_TYPES:
             text = float_literal(float(value), element)
         elif element == "i1":
             text = "true" if value else "false"
@@ -318,7 +269,9 @@ class FunctionWriter:
         if value.ref[0] != "%" and value.ref[0] != "@":
             return Value(kind, f"splat ({value})")
         one = self.emit(kind, f"insertelement {kind} poison, {value}, i64 0")
-        return self.emit(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+        return self.emit(
+            kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
+        )
 
     def shuffle(self, left: Value, right: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes picked from `left` then `right`; -1 leaves a lane undefined."""
@@ -420,9 +373,14 @@ class FunctionWriter:
         following = self.add(index, self.const(step, index.type))
         self.terminate(f"br label %{head}")
         finals = state.next_values if state.next_values is not None else list(values)
-        phis = [f"  {index.ref} = phi {start.type} [{start.ref}, %{before}], [{following.ref}, %{latch}]"]
+        phis = [
+            f"  {index.ref} = phi {start.type} "
+            f"[{start.ref}, %{before}], [{following.ref}, %{latch}]"
+        ]
         for value, first, last in zip(values, carried, finals, strict=True):
-            phis.append(f"  {value.ref} = phi {value.type} [{first.ref}, %{before}], [{last.ref}, %{latch}]")
+            phis.append(
+                f"  {value.ref} = phi {value.type} [{first.ref}, %{before}], [{last.ref}, %{latch}]"
+            )
         self._lines[phi_at:phi_at] = phis
         self.begin_block(done)
         state.results = values
@@ -439,3 +397,18 @@ class FunctionWriter:
     def ret(self, value: Value | None = None) -> None:
         """Return from the function."""
         self.terminate(f"ret {value}" if value is not None else "ret void")
+
+
+__all__ = [
+    "FunctionWriter",
+    "Loop",
+    "ModuleWriter",
+    "Value",
+    "element_bits",
+    "element_type",
+    "is_float",
+    "lane_count",
+    "like",
+    "mangle",
+    "vector_type",
+]

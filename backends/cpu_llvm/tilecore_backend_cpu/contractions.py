@@ -12,11 +12,12 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.stmts import Gemm
 
 from .builder import Value
-from .elementwise import emit_copy_nest, emit_fill_nest
+from .elementwise import emit_parallel
 from .expressions import evaluate
 from .gemm_kernels import GemmPlan, GemmShape
 from .memory import linear_offset
 from .packing import emit_pack, source_matrix
+from .regions import emit_copy_nest, emit_fill_nest
 from .scheduling import gemm_plan, is_whole_matrix, packing_for, round_up
 from .state import BlockState
 from .storage import Storage, plain_strides
@@ -46,7 +47,9 @@ class _Contraction:
             return
         zero = const(0, stmt.c.dtype)
         if self.k == 0 or not isinstance(clear, Const):
-            condition = s.w.const(clear.value, "i1") if isinstance(clear, Const) else evaluate(s, clear)
+            condition = (
+                s.w.const(clear.value, "i1") if isinstance(clear, Const) else evaluate(s, clear)
+            )
             with s.w.when(condition):
                 emit_fill_nest(s, stmt.c, zero)
             if self.k == 0:
@@ -57,7 +60,15 @@ class _Contraction:
         b = self._right()
         c, c_pitch, scratch = self._result(is_clear)
         shape = GemmShape(
-            self.m, self.n, self.k, self.plan.a_dtype, stmt.b.dtype, stmt.c.dtype, a_pitch, c_pitch, is_transposed
+            self.m,
+            self.n,
+            self.k,
+            self.plan.a_dtype,
+            stmt.b.dtype,
+            stmt.c.dtype,
+            a_pitch,
+            c_pitch,
+            is_transposed,
         )
         assert s.gemm is not None
         s.w.call(s.gemm.function(shape, self.plan, is_clear), "void", [a, b, c])
@@ -76,13 +87,17 @@ class _Contraction:
     def _pitch(self, region: Region) -> int | None:
         """Constant row pitch of a region with contiguous rows, else None."""
         storage = self.s.storage_of(region.buffer)
-        if storage.strides is None or region.axes[-1] != region.buffer.rank - 1 or storage.strides[-1] != 1:
+        if (
+            storage.strides is None
+            or region.axes[-1] != region.buffer.rank - 1
+            or storage.strides[-1] != 1
+        ):
             return None
         pitch = storage.strides[region.axes[0]]
         return pitch if isinstance(pitch, int) else None
 
     def _has_room(self, region: Region, rows: int, columns: int) -> bool:
-        """Whether reading or writing rows x columns from the region's start stays in its padding."""
+        """Whether rows x columns from the region's start stay inside its padding."""
         layout = self.s.storage_of(region.buffer).layout
         if layout is None:
             return False
@@ -109,7 +124,9 @@ class _Contraction:
         """A copy of A in the kernel's type, rows and k padded, the padding zero."""
         s, stmt, plan = self.s, self.stmt, self.plan
         rows, columns = round_up(self.m, 16), round_up(self.k, plan.k_block)
-        region = self._scratch_region(plan.a_dtype, (self.m, self.k), (rows, columns), self.k % plan.k_block != 0)
+        region = self._scratch_region(
+            plan.a_dtype, (self.m, self.k), (rows, columns), self.k % plan.k_block != 0
+        )
         if stmt.transpose_a:
             self._transposed_copy(stmt.a, region)
         else:
@@ -121,8 +138,6 @@ class _Contraction:
         from tilecore.ir.expr import Cast, Load, Var
         from tilecore.ir.stmts import Parallel, Store
 
-        from .elementwise import emit_parallel
-
         i, j = Var(self.s.w.fresh("row.")), Var(self.s.w.fresh("column."))
         load = Load(src.buffer, src.indices((j, i)))
         value = load if src.dtype == dst.dtype else Cast(load, dst.dtype)
@@ -133,7 +148,9 @@ class _Contraction:
         self, dtype: DType, shape: tuple[int, int], padded: tuple[int, int], is_zeroed: bool
     ) -> Region:
         s = self.s
-        buffer = Buffer(s.w.fresh("scratch."), (const(shape[0]), const(shape[1])), dtype, Scope.FRAGMENT)
+        buffer = Buffer(
+            s.w.fresh("scratch."), (const(shape[0]), const(shape[1])), dtype, Scope.FRAGMENT
+        )
         layout = Layout.row_major(padded)
         place = s.scratch(layout.span * dtype.bytes)
         s.storage[buffer.name] = Storage(buffer, place, plain_strides(layout), layout)
@@ -156,7 +173,9 @@ class _Contraction:
             return place
         shape = stmt.b.static_shape
         assert shape is not None
-        buffer = Buffer(s.w.fresh("packed."), tuple(const(e) for e in shape), stmt.b.dtype, Scope.SHARED)
+        buffer = Buffer(
+            s.w.fresh("packed."), tuple(const(e) for e in shape), stmt.b.dtype, Scope.SHARED
+        )
         s.storage[buffer.name] = Storage(buffer, place, None, Layout(packing.axes()))
         emit_copy_nest(s, stmt.b, Region(buffer, (const(0), const(0)), tuple(buffer.shape)))
         return place

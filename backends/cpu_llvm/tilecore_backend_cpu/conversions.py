@@ -49,7 +49,9 @@ def storage_type(dtype: DType) -> str:
         UnsupportedError: sub-byte types, which have no address of their own.
     """
     if dtype.bits < 8:
-        raise UnsupportedError(f"the CPU backend does not store {dtype}: it is narrower than a byte")
+        raise UnsupportedError(
+            f"the CPU backend does not store {dtype}: it is narrower than a byte"
+        )
     return _STORAGE.get(dtype.name, f"i{dtype.bits}")
 
 
@@ -132,7 +134,9 @@ def _narrow_exponent(w: FunctionWriter, value: Value) -> Value:
     wide = like(value.type, "i32")
     bits = w.bitcast(value, wide)
     rounded = w.add(bits, w.const(0x3FFFFF, wide))
-    rounded = w.add(rounded, w.binary("and", w.binary("lshr", bits, w.const(23, wide)), w.const(1, wide)))
+    rounded = w.add(
+        rounded, w.binary("and", w.binary("lshr", bits, w.const(23, wide)), w.const(1, wide))
+    )
     exponent = w.binary("lshr", rounded, w.const(23, wide))
     exponent = w.select(w.icmp("sgt", exponent, w.const(254, wide)), w.const(254, wide), exponent)
     is_low = w.fcmp("olt", value, w.const(2.0**-127, value.type))
@@ -166,7 +170,9 @@ def _widen_tiny(w: FunctionWriter, value: Value, form: TinyFloat) -> Value:
         is_nan = w.icmp("eq", raw, w.const(0x80, wide))
         scaled = w.select(is_nan, w.const(0x7FC00000, wide), scaled)
     elif form.has_infinity:
-        special = w.binary("or", w.binary("shl", magnitude, w.const(21, wide)), w.const(0x7F800000, wide))
+        special = w.binary(
+            "or", w.binary("shl", magnitude, w.const(21, wide)), w.const(0x7F800000, wide)
+        )
         scaled = w.select(w.icmp("uge", magnitude, w.const(0x7C, wide)), special, scaled)
     else:
         is_nan = w.icmp("eq", magnitude, w.const(0x7F, wide))
@@ -184,7 +190,7 @@ def _narrow_tiny(w: FunctionWriter, value: Value, form: TinyFloat) -> Value:
     rounded = w.add(w.add(bits, odd), w.const((1 << (drop - 1)) - 1, wide))
     normal = w.binary("lshr", rounded, w.const(drop, wide))
     normal = w.sub(normal, w.const((127 - form.bias) << form.mantissa, wide))
-    # Subnormal results: they are integers in units of the smallest one; exact scaling, one rounding.
+    # Subnormal results are integers in units of the smallest: exact scaling, one rounding.
     units = w.mul(size, w.const(2.0 ** (form.bias - 1 + form.mantissa), size.type))
     smallest_normal = w.const(2.0 ** (1 - form.bias), size.type)
     is_small = w.fcmp("olt", size, smallest_normal)
@@ -192,7 +198,9 @@ def _narrow_tiny(w: FunctionWriter, value: Value, form: TinyFloat) -> Value:
     subnormal = w.cast("fptosi", w.intrinsic("roundeven", [units]), wide)
     code = w.select(is_small, subnormal, normal)
     code = _limit_tiny(w, code, size, form)
-    sign = w.binary("and", w.binary("lshr", w.bitcast(value, wide), w.const(24, wide)), w.const(0x80, wide))
+    sign = w.binary(
+        "and", w.binary("lshr", w.bitcast(value, wide), w.const(24, wide)), w.const(0x80, wide)
+    )
     if form.is_fnuz:  # there is no negative zero, and NaN has one code
         sign = w.select(w.icmp("eq", code, w.const(0, wide)), w.const(0, wide), sign)
         code = w.binary("or", code, sign)
@@ -242,11 +250,16 @@ def convert(w: FunctionWriter, value: Value, source: DType, target: DType) -> Va
     return w.cast("sext" if source.kind == "int" else "zext", value, kind)
 
 
-def _convert_float(w: FunctionWriter, value: Value, source: DType, target: DType, kind: str) -> Value:
+def _convert_float(
+    w: FunctionWriter, value: Value, source: DType, target: DType, kind: str
+) -> Value:
     if element_bits(value.type) < element_bits(kind):
         return w.cast("fpext", value, kind)
     value = w.cast("fptrunc", value, kind)
-    is_exact = source.mantissa_bits <= target.mantissa_bits and source.exponent_bits <= target.exponent_bits
+    is_exact = (
+        source.mantissa_bits <= target.mantissa_bits
+        and source.exponent_bits <= target.exponent_bits
+    )
     return value if is_exact else round_to(w, value, target)
 
 

@@ -10,23 +10,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilecore.errors import UnsupportedError
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Cast, Const, Expr, Load, Var, const, walk
-from tilecore.ir.stmts import Allocate, Atomic, Block, For, If, Let, Parallel, Reduce, Stmt, Store
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.expr import Cast, Const, Expr, Load, walk
+from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 from .analysis import coefficient, depends_on, interval
 from .builder import Value, vector_type
-from .conversions import compute_type, convert, narrow, storage_type, widen
-from .expressions import evaluate, evaluate_stored, index
-from .fusion import FusedNest
-from .memory import is_affine, is_proven, linear_offset, load_element, store_element
-from .reductions import Combiner, finish_row
+from .conversions import storage_type
+from .expressions import index
+from .lane_analysis import can_vectorise, inline_lets, widest_bits
+from .lanes import emit_lane_block
+from .memory import is_affine, is_proven, linear_offset
 from .state import BlockState, VectorAxis
-from .storage import Storage
-
 
 PREFETCH_ROWS = 8
 """Rows ahead of the one being copied: a short row ends before the hardware sees a stream in it."""
@@ -44,18 +40,16 @@ class Touch:
 
 def emit_parallel(s: BlockState, stmt: Parallel) -> None:
     """Write the nest; iterations are independent, so that any axis may be the vector axis."""
-    nest = _Nest(s, stmt)
-    outer = (s.is_elementwise, s.is_guarded, s.nest_names, dict(s.definitions), set(s.lane_locals), s.axis)
+    nest = Nest(s, stmt)
+    outer = (
+        s.is_elementwise,
+        s.is_guarded,
+        s.nest_names,
+        dict(s.definitions),
+        set(s.lane_locals),
+        s.axis,
+    )
     s.is_elementwise, s.nest_names = True, tuple(var.name for var in stmt.vars)
-    nest.emit()
-    s.is_elementwise, s.is_guarded, s.nest_names, s.definitions, s.lane_locals, s.axis = outer
-
-
-def emit_fused(s: BlockState, stmt: FusedNest) -> None:
-    """A nest with row reductions."""
-    nest = _RowNest(s, stmt)
-    outer = (s.is_elementwise, s.is_guarded, s.nest_names, dict(s.definitions), set(s.lane_locals), s.axis)
-    s.is_elementwise, s.nest_names = True, tuple(var.name for var in stmt.nest.vars)
     nest.emit()
     s.is_elementwise, s.is_guarded, s.nest_names, s.definitions, s.lane_locals, s.axis = outer
 
@@ -73,7 +67,9 @@ def touches_of(body: Block) -> Iterator[Touch]:
                     yield Touch(node.buffer, node.indices, False)
 
 
-class _Nest:
+class Nest:
+    """One nest under emission."""
+
     def __init__(self, s: BlockState, stmt: Parallel) -> None:
         self.s = s
         self.stmt = stmt
@@ -82,7 +78,10 @@ class _Nest:
             if isinstance(inner, Let):
                 s.definitions[inner.var.name] = inner.value
             if isinstance(inner, For):
-                low, high = interval(inner.start, s.ranges, s.definitions), interval(inner.extent, s.ranges, s.definitions)
+                low, high = (
+                    interval(inner.start, s.ranges, s.definitions),
+                    interval(inner.extent, s.ranges, s.definitions),
+                )
                 step = inner.step.value if isinstance(inner.step, Const) else 1
                 s.ranges[inner.var.name] = (low[0], low[1] + max(high[1] - 1, 0) * step)
         for var, extent in zip(stmt.vars, stmt.extents, strict=True):
@@ -117,9 +116,9 @@ class _Nest:
     def _lanes(self) -> int:
         """Lanes of the vectors: as many as the widest element type in use allows."""
         s, stmt = self.s, self.stmt
-        if not _can_vectorise(s, stmt.body, stmt.vars[self.axis].name, set()):
+        if not can_vectorise(s, stmt.body, stmt.vars[self.axis].name, set()):
             return 1
-        bits = max((_widest(inner) for inner in walk_stmts(stmt.body)), default=32)
+        bits = max((widest_bits(inner) for inner in walk_stmts(stmt.body)), default=32)
         lanes = s.cpu.vector_bits // bits
         extent = stmt.extents[self.axis]
         if isinstance(extent, Const):
@@ -129,6 +128,7 @@ class _Nest:
     # -- both versions --------------------------------------------------------------------------
 
     def emit(self) -> None:
+        """Write one version, or two behind a test."""
         s, w = self.s, self.s.w
         lanes = self._lanes()
         condition = self._inside_condition()
@@ -181,7 +181,7 @@ class _Nest:
         names = [var.name for var in self.stmt.vars]
         for name in names:
             s.wide[name] = w.i64(0)
-        base = index(s, _inline(expr, s.definitions))
+        base = index(s, inline_lets(expr, s.definitions))
         lowest = highest = base
         for name, extent in zip(names, self.stmt.extents, strict=True):
             del s.wide[name]
@@ -227,7 +227,11 @@ class _Nest:
         row_bytes = int(columns.value) * value.dtype.bytes if isinstance(columns, Const) else 0
         name = self.stmt.vars[self.axis].name
         storage = s.storage_of(value.buffer)
-        if not 128 <= row_bytes <= LONG_ROW_BYTES or storage.strides is None or storage.strides[-1] != 1:
+        if (
+            not 128 <= row_bytes <= LONG_ROW_BYTES
+            or storage.strides is None
+            or storage.strides[-1] != 1
+        ):
             return
         if coefficient(value.indices[-1], name, s.definitions) != 1:
             return
@@ -269,287 +273,12 @@ class _Nest:
         if rest & (rest - 1) == 0:
             self._body(VectorAxis(name, w.i64(start), rest))
             return
-        active = w.icmp("slt", w.const_vector(range(lanes), "i32"), w.const(rest, vector_type("i32", lanes)))
+        active = w.icmp(
+            "slt", w.const_vector(range(lanes), "i32"), w.const(rest, vector_type("i32", lanes))
+        )
         self._body(VectorAxis(name, w.i64(start), lanes, active))
 
     def _body(self, axis: VectorAxis) -> None:
         self.s.axis = axis
         emit_lane_block(self.s, self.stmt.body)
         self.s.axis = None
-
-
-class _RowNest(_Nest):
-    """A fused nest: rows outside, columns in vectors, partial reductions kept over a row."""
-
-    def __init__(self, s: BlockState, fused: FusedNest) -> None:
-        super().__init__(s, fused.nest)
-        self.reduces = fused.reduces
-        for _, reduce in self.reduces:
-            source = Touch(reduce.src.buffer, reduce.src.indices(self.stmt.vars), False)
-            self.touches.append(source)
-        if self.reduces:
-            self.axis = 1
-        self.combiners = [
-            Combiner(s, reduce.op, reduce.dst.dtype, reduce.nan_propagate) for _, reduce in self.reduces
-        ]
-        self.partial: list[list[Value]] = []
-        self.turn = 0
-
-    def _lanes(self) -> int:
-        lanes = super()._lanes()
-        for _, reduce in self.reduces:
-            bits = max(_bits(reduce.src.dtype), _bits(reduce.dst.dtype))
-            lanes = min(lanes, max(1, self.s.cpu.vector_bits // bits))
-        return lanes
-
-    def _vector_loop(self, lanes: int) -> None:
-        w = self.s.w
-        vectors = int(self.stmt.extents[1].value) // lanes  # type: ignore[attr-defined]
-        copies = 4 if vectors >= 16 else (2 if vectors >= 4 else 1)
-        self.partial, self.turn = [], 0
-        for combiner, (_, reduce) in zip(self.combiners, self.reduces, strict=True):
-            kind = vector_type(compute_type(reduce.dst.dtype), lanes)
-            slots = [w.alloca(kind) for _ in range(copies)]
-            for slot in slots:
-                w.store(combiner.neutral(kind), slot, 64)
-            self.partial.append(slots)
-        super()._vector_loop(lanes)
-        for n, (_, reduce) in enumerate(self.reduces):
-            self._end_row(self.combiners[n], reduce, self.partial[n], lanes)
-
-    def _static_tail(self, name: str, start: int, rest: int, lanes: int) -> None:
-        if not self.reduces:
-            super()._static_tail(name, start, rest, lanes)
-            return
-        w = self.s.w
-        active = w.icmp("slt", w.const_vector(range(lanes), "i32"), w.const(rest, vector_type("i32", lanes)))
-        self._body(VectorAxis(name, w.i64(start), lanes, active))
-
-    def _body(self, axis: VectorAxis) -> None:
-        self.s.axis = axis
-        done = 0
-        for number, (after, reduce) in enumerate(self.reduces):
-            emit_lane_block(self.s, self.stmt.body[done:after])
-            done = after
-            self._accumulate(number, reduce, axis)
-        emit_lane_block(self.s, self.stmt.body[done:])
-        self.s.axis = None
-        self.turn += 1
-
-    def _accumulate(self, number: int, reduce: Reduce, axis: VectorAxis) -> None:
-        s, w, combiner = self.s, self.s.w, self.combiners[number]
-        src = reduce.src
-        stored = load_element(s, src.buffer, src.indices(self.stmt.vars))
-        value = convert(w, widen(w, stored, src.dtype), src.dtype, reduce.dst.dtype)
-        value = combiner.prepare(w.splat(value, axis.lanes))
-        if axis.active is not None:
-            value = w.select(axis.active, value, combiner.neutral(value.type))
-        slots = self.partial[number]
-        slot = slots[self.turn % len(slots)]
-        w.store(combiner.combine(w.load(slot, value.type, 64), value), slot, 64)
-
-    def _end_row(self, combiner: Combiner, reduce: Reduce, slots: list[Value], lanes: int) -> None:
-        s, w = self.s, self.s.w
-        kind = vector_type(compute_type(reduce.dst.dtype), lanes)
-        totals = [w.load(slot, kind, 64) for slot in slots]
-        total = totals[0]
-        for other in totals[1:]:
-            total = combiner.combine(total, other)
-        finish_row(s, combiner, reduce, self.stmt.vars[0], combiner.across(total))
-
-
-def _inline(expr: Expr, definitions: dict[str, Expr]) -> Expr:
-    """Replace let-bound variables of the nest by their definitions."""
-    from tilecore.ir.expr import transform
-
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Var) and node.name in definitions:
-            return _inline(definitions[node.name], definitions)
-        return None
-
-    return transform(expr, visit)
-
-
-def _can_vectorise(s: BlockState, body: Block, name: str, locals_here: set[str]) -> bool:
-    for stmt in body:
-        match stmt:
-            case Let():
-                continue
-            case Store(buffer=buffer):
-                if buffer.scope is Scope.LOCAL and buffer.name not in locals_here:
-                    return False
-            case If(then=then, otherwise=otherwise):
-                if not _can_vectorise(s, then, name, locals_here):
-                    return False
-                if not _can_vectorise(s, otherwise, name, locals_here):
-                    return False
-            case For(start=start, extent=extent, step=step, body=inner):
-                if any(depends_on(e, name, s.definitions) for e in (start, extent, step)):
-                    return False
-                if any(_reads_memory(e) for e in (start, extent, step)):
-                    return False
-                if not _can_vectorise(s, inner, name, locals_here):
-                    return False
-            case Allocate(buffer=buffer) if not buffer.shape:
-                locals_here.add(buffer.name)
-            case _:
-                return False
-    return True
-
-
-def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
-
-
-def is_raw_copy(stmt: Store) -> bool:
-    """A store of an element of the same type: no conversion, any width of vector."""
-    return isinstance(stmt.value, Load) and stmt.value.buffer.dtype == stmt.buffer.dtype
-
-
-def _widest(stmt: Stmt) -> int:
-    """Bits of the widest element type that a statement computes with."""
-    if isinstance(stmt, Store):
-        if is_raw_copy(stmt):
-            return stmt.buffer.dtype.bits
-        return max(_bits(stmt.buffer.dtype), _expr_bits(stmt.value))
-    if isinstance(stmt, Let):
-        return _expr_bits(stmt.value)
-    if isinstance(stmt, If):
-        return _expr_bits(stmt.condition)
-    if isinstance(stmt, Allocate):
-        return _bits(stmt.buffer.dtype)
-    return 8
-
-
-def _bits(dtype: DType) -> int:
-    return 32 if dtype.is_float and dtype.bits < 32 else dtype.bits
-
-
-def _expr_bits(expr: Expr) -> int:
-    if isinstance(expr, Load):
-        return _bits(expr.dtype)
-    own = _bits(expr.dtype)  # type: ignore[attr-defined]
-    return max([own, *(_expr_bits(child) for child in expr.children)])
-
-
-# -- statements of the body ---------------------------------------------------------------------
-
-
-def emit_lane_block(s: BlockState, body: Block) -> None:
-    """The statements of a nest's body, for the lanes of the current vector axis."""
-    for stmt in body:
-        _emit_lane(s, stmt)
-
-
-def _emit_lane(s: BlockState, stmt: Stmt) -> None:
-    match stmt:
-        case Let(var=var, value=value):
-            s.values[var.name] = evaluate(s, value)
-        case Store(buffer=buffer, indices=indices, value=value):
-            if is_raw_copy(stmt):
-                assert isinstance(value, Load)
-                stored = load_element(s, value.buffer, value.indices)
-            else:
-                stored = evaluate_stored(s, value, buffer.dtype)
-            store_element(s, buffer, indices, stored)
-        case If():
-            _emit_if(s, stmt)
-        case Allocate(buffer=buffer, init=init) if not buffer.shape:
-            _allocate_lane_local(s, buffer, init)
-        case _:
-            _emit_scalar(s, stmt)
-
-
-def _emit_scalar(s: BlockState, stmt: Stmt) -> None:
-    """Loops, and what only runs one lane at a time."""
-    from .statements import emit_statement
-
-    lanes = 1 if s.axis is None else s.axis.lanes
-    if lanes > 1 and not isinstance(stmt, For):
-        raise UnsupportedError(f"{type(stmt).__name__} cannot be part of an elementwise nest")
-    emit_statement(s, stmt, emit_lane_block)
-
-
-def _allocate_lane_local(s: BlockState, buffer: Buffer, init: Expr | None) -> None:
-    w = s.w
-    lanes = 1 if s.axis is None else s.axis.lanes
-    place = w.alloca(vector_type(storage_type(buffer.dtype), lanes))
-    s.storage[buffer.name] = Storage(buffer, place, ())
-    s.lane_locals.add(buffer.name)
-    if init is not None:
-        value = narrow(w, w.splat(evaluate(s, init), lanes), buffer.dtype)
-        w.store(value, place, 64)
-
-
-def _emit_if(s: BlockState, stmt: If) -> None:
-    from .builder import lane_count
-    from .expressions import same_lanes
-    from .statements import emit_branch
-
-    w = s.w
-    assert s.axis is not None
-    condition = evaluate(s, stmt.condition)
-    if lane_count(condition.type) == 1:
-        emit_branch(s, condition, stmt.then, stmt.otherwise, emit_lane_block)
-        return
-    before = s.axis.active
-    for chosen, body in ((condition, stmt.then), (None, stmt.otherwise)):
-        if not body:
-            continue
-        if chosen is None:
-            chosen = w.binary("xor", condition, w.const(True, condition.type))
-        if before is not None:
-            chosen = w.binary("and", *same_lanes(s, [chosen, before]))
-        s.axis.active = chosen
-        emit_lane_block(s, body)
-    s.axis.active = before
-
-
-# -- copy and fill as nests ---------------------------------------------------------------------
-
-
-def _nest_over(s: BlockState, region: Region, value_at: object) -> Parallel:
-    names = [Var(s.w.fresh("copy."), expr.dtype) for expr in _typed(region.shape)]  # type: ignore[attr-defined]
-    coordinates = tuple(names)
-    value = value_at(coordinates)  # type: ignore[operator]
-    store = Store(region.buffer, region.indices(coordinates), value)
-    return Parallel(coordinates, tuple(region.shape), (store,))
-
-
-def _typed(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return shape
-
-
-def emit_copy_nest(s: BlockState, src: Region, dst: Region) -> None:
-    """``dst = cast(src)`` through the general nest."""
-
-    def value_at(coordinates: tuple[Expr, ...]) -> Expr:
-        load = Load(src.buffer, src.indices(coordinates))
-        return load if src.dtype == dst.dtype else Cast(load, dst.dtype)
-
-    _emit_region_nest(s, dst, value_at)
-
-
-def emit_fill_nest(s: BlockState, dst: Region, value: Expr) -> None:
-    """Every element of `dst` to `value`."""
-    _emit_region_nest(s, dst, lambda coordinates: value)
-
-
-def _emit_region_nest(s: BlockState, dst: Region, value_at: object) -> None:
-    if not dst.shape:  # a single point: one iteration
-        dst = Region(dst.buffer, dst.starts, (*dst.extents[:-1], const(1)) if dst.extents else ())
-    if not dst.extents:
-        stored = narrow(s.w, evaluate(s, value_at(())), dst.dtype)  # type: ignore[operator]
-        store_element(s, dst.buffer, (), stored)
-        return
-    emit_parallel(s, _nest_over(s, dst, value_at))
-
-
-__all__ = [
-    "compute_type",
-    "emit_copy_nest",
-    "emit_fill_nest",
-    "emit_lane_block",
-    "emit_parallel",
-    "touches_of",
-]

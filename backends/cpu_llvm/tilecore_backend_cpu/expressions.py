@@ -31,11 +31,32 @@ from .memory import load_element
 from .state import BlockState
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "bitand": "and", "bitor": "or", "bitxor": "xor"}
+_INT_OPS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "bitand": "and",
+    "bitor": "or",
+    "bitxor": "xor",
+}
 _FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _VECTOR_MATH = frozenset({"exp", "exp2", "log", "log2", "tanh", "erf", "sin", "cos", "sigmoid"})
-_LIBM = {"exp10": "exp10", "log10": "log10", "log1p": "log1p", "tan": "tan", "atan2": "atan2", "fmod": "fmod"}
-_ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt"}
+_LIBM = {
+    "exp10": "exp10",
+    "log10": "log10",
+    "log1p": "log1p",
+    "tan": "tan",
+    "atan2": "atan2",
+    "fmod": "fmod",
+}
+_ROUNDING = {
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+    "abs": "fabs",
+    "sqrt": "sqrt",
+}
 
 
 def same_lanes(s: BlockState, values: Sequence[Value]) -> list[Value]:
@@ -152,7 +173,11 @@ def _binary(s: BlockState, op: str, a: Expr, b: Expr) -> Value:
     dtype: DType = a.dtype  # type: ignore[attr-defined]
     if op in ("and", "or") and has_load(b) and s.axis is None:
         # The right side may be guarded by the left one.
-        return _select(s, a, b, Const(False, dtype)) if op == "and" else _select(s, a, Const(True, dtype), b)
+        return (
+            _select(s, a, b, Const(False, dtype))
+            if op == "and"
+            else _select(s, a, Const(True, dtype), b)
+        )
     left, right = evaluate(s, a), evaluate(s, b)
     if op in ("shl", "shr"):
         return _shift(s, op, left, right, dtype)
@@ -202,7 +227,9 @@ def _safe_divisor(s: BlockState, left: Value, right: Value, dtype: DType) -> Val
     bad = w.icmp("eq", right, w.const(0, right.type))
     if dtype.kind == "int":
         least = w.const(-(1 << (element_bits(left.type) - 1)), left.type)
-        over = w.binary("and", w.icmp("eq", right, w.const(-1, right.type)), w.icmp("eq", left, least))
+        over = w.binary(
+            "and", w.icmp("eq", right, w.const(-1, right.type)), w.icmp("eq", left, least)
+        )
         bad = w.binary("or", bad, over)
     return w.select(bad, one, right)
 
@@ -239,7 +266,11 @@ def _floor_divide(
 
 def _power(s: BlockState, left: Value, right: Value, exponent: Expr, dtype: DType) -> Value:
     w = s.w
-    if isinstance(exponent, Const) and float(exponent.value).is_integer() and 0 <= exponent.value <= 8:
+    if (
+        isinstance(exponent, Const)
+        and float(exponent.value).is_integer()
+        and 0 <= exponent.value <= 8
+    ):
         total = w.const(1, left.type)
         for _ in range(int(exponent.value)):
             total = w.mul(total, left)

@@ -16,7 +16,19 @@ from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Cast, Const, Expr, Load, Var, substitute, walk
-from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Gemm, Let, Parallel, Reduce, Scan, Stmt, Store
+from tilecore.ir.stmts import (
+    Atomic,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    Let,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+)
 from tilecore.ir.visit import buffers_in, exprs_of, regions_of, substitute_block, walk_stmts
 
 
@@ -158,7 +170,8 @@ class Fuser:
         for var in (group.row, group.column):
             other = group.column if var is group.row else group.row
             if not any(
-                coefficient(index, var.name, {}) not in (0, None) and coefficient(index, other.name, {}) == 0
+                coefficient(index, var.name, {}) not in (0, None)
+                and coefficient(index, other.name, {}) == 0
                 for index in indices
             ):
                 return False
@@ -190,7 +203,11 @@ class Fuser:
             if isinstance(stmt, Let):
                 lets[stmt.var] = substitute(stmt.value, lets)
             if isinstance(stmt, Store):
-                yield (self._root(stmt.buffer), tuple(substitute(e, lets) for e in stmt.indices), True)
+                yield (
+                    self._root(stmt.buffer),
+                    tuple(substitute(e, lets) for e in stmt.indices),
+                    True,
+                )
 
     # -- conflicts with what is jumped over -----------------------------------------------------
 
@@ -211,7 +228,13 @@ class Fuser:
             match inner:
                 case Store(buffer=buffer):
                     written.add(self._root(buffer))
-                case Copy(dst=dst) | Fill(dst=dst) | Reduce(dst=dst) | Scan(dst=dst) | Atomic(dst=dst):
+                case (
+                    Copy(dst=dst)
+                    | Fill(dst=dst)
+                    | Reduce(dst=dst)
+                    | Scan(dst=dst)
+                    | Atomic(dst=dst)
+                ):
                     written.add(self._root(dst.buffer))
                 case Gemm(c=c):
                     written.add(self._root(c.buffer))
@@ -219,7 +242,9 @@ class Fuser:
 
 
 def _is_static(extents: tuple[Expr, ...]) -> bool:
-    return len(extents) == 2 and all(isinstance(extent, Const) and extent.value > 0 for extent in extents)
+    return len(extents) == 2 and all(
+        isinstance(extent, Const) and extent.value > 0 for extent in extents
+    )
 
 
 def _same_extents(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:

@@ -120,7 +120,10 @@ class GemmEmitter:
             name = f"gemm{len(self._names)}_{shape.m}x{shape.n}x{shape.k}"
             self._names[key] = name
             w = self.module.function(
-                name, "void", [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")], "internal"
+                name,
+                "void",
+                [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")],
+                "internal",
             )
             if plan.kind == "tile":
                 self._tile_gemm(w, shape, plan, clear)
@@ -131,7 +134,9 @@ class GemmEmitter:
 
     # -- vector instructions --------------------------------------------------------------------
 
-    def _vector_gemm(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, clear: bool) -> None:
+    def _vector_gemm(
+        self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, clear: bool
+    ) -> None:
         a, b, c = w.parameters
         chunk = self._k_chunk(shape, plan)
         panel_bytes = -(-shape.k // plan.group) * plan.group * plan.n_block * shape.b_dtype.bytes
@@ -139,12 +144,20 @@ class GemmEmitter:
             length = min(chunk, shape.k - start)
             is_clear = clear and start == 0
             b_at = w.offset_bytes(b, start * plan.n_block * shape.b_dtype.bytes)
-            a_at = w.offset_bytes(a, start * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1))
+            a_at = w.offset_bytes(
+                a, start * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1)
+            )
             full, rest = divmod(shape.n, plan.n_block)
             with w.loop(w.i64(0), w.i64(full)) as panels:
                 b_panel = w.offset_bytes(b_at, w.mul(panels.index, w.i64(panel_bytes)))
                 column = w.mul(panels.index, w.i64(plan.n_block * shape.c_dtype.bytes))
-                self._rows(w, (shape, plan, length, is_clear, plan.n_block), a_at, b_panel, w.offset_bytes(c, column))
+                self._rows(
+                    w,
+                    (shape, plan, length, is_clear, plan.n_block),
+                    a_at,
+                    b_panel,
+                    w.offset_bytes(c, column),
+                )
             if rest:
                 b_panel = w.offset_bytes(b_at, full * panel_bytes)
                 c_panel = w.offset_bytes(c, full * plan.n_block * shape.c_dtype.bytes)
@@ -154,7 +167,8 @@ class GemmEmitter:
         """Depth of k whose panel of B fills at most two thirds of the first-level cache."""
         depth = self.cpu.l1_bytes * 2 // 3 // (plan.n_block * shape.b_dtype.bytes)
         pieces = max(1, -(-shape.k // max(depth, 32)))
-        return -(-(-(-shape.k // pieces)) // 8) * 8 or 8
+        share = -(-shape.k // pieces)
+        return max(8, -(-share // 8) * 8)
 
     def _rows(self, w: FunctionWriter, key: tuple, a: Value, b: Value, c: Value) -> None:
         """Pass the rows of A by one panel of B."""
@@ -177,13 +191,17 @@ class GemmEmitter:
         """A function for one register block over `length` of k."""
         lanes = self.cpu.lanes(max(32, shape.c_dtype.bits))
         vectors = -(-columns // lanes)
-        key = ("micro", shape.a_pitch, shape.c_pitch, shape.a_is_transposed, shape.a_dtype, shape.b_dtype,
-               shape.c_dtype, plan, rows, vectors, length, clear)  # fmt: skip
+        operands = (shape.a_pitch, shape.c_pitch, shape.a_is_transposed)
+        types = (shape.a_dtype, shape.b_dtype, shape.c_dtype)
+        key = ("micro", operands, types, plan, rows, vectors, length, clear)
         if key not in self._names:
             name = f"micro{len(self._names)}_{rows}x{vectors * lanes}x{length}"
             self._names[key] = name
             w = self.module.function(
-                name, "void", [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")], "internal"
+                name,
+                "void",
+                [("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C")],
+                "internal",
             )
             w.attributes = "noinline"
             _MicroKernel(w, shape, plan, lanes).emit(rows, vectors, length, clear)
@@ -210,9 +228,15 @@ class GemmEmitter:
                         continue
                     with w.loop(w.i64(0), w.i64(m_count)) as rows:
                         m_tile = w.add(w.mul(rows.index, w.i64(m_tiles)), w.i64(m_first))
-                        a_at = w.offset_bytes(a, w.mul(m_tile, w.i64(16 * shape.a_pitch * shape.a_dtype.bytes)))
-                        c_at = w.offset_bytes(c_column, w.mul(m_tile, w.i64(16 * shape.c_pitch * 4)))
-                        self._tile_block(w, shape, plan, (m_tiles, n_tiles, k_tiles), (a_at, b_at, c_at), clear)
+                        a_at = w.offset_bytes(
+                            a, w.mul(m_tile, w.i64(16 * shape.a_pitch * shape.a_dtype.bytes))
+                        )
+                        c_at = w.offset_bytes(
+                            c_column, w.mul(m_tile, w.i64(16 * shape.c_pitch * 4))
+                        )
+                        self._tile_block(
+                            w, shape, plan, (m_tiles, n_tiles, k_tiles), (a_at, b_at, c_at), clear
+                        )
 
     def _tile_block(
         self,
@@ -230,7 +254,9 @@ class GemmEmitter:
         half_panel = k_tiles * 1024
         multiply = _tile_multiply(shape)
         places = [
-            (2 * i + j, w.offset_bytes(c, i * 16 * c_pitch + j * 64)) for i in range(m_tiles) for j in range(n_tiles)
+            (2 * i + j, w.offset_bytes(c, i * 16 * c_pitch + j * 64))
+            for i in range(m_tiles)
+            for j in range(n_tiles)
         ]
         for tile, address in places:
             if clear:
@@ -243,7 +269,11 @@ class GemmEmitter:
             for j in range(n_tiles):
                 _tile_op(w, "tileloadd64", [6 + j, w.offset_bytes(b_at, j * half_panel), w.i64(64)])
             for i in range(m_tiles):
-                _tile_op(w, "tileloadd64", [4 + i, w.offset_bytes(a_at, i * 16 * a_pitch), w.i64(a_pitch)])
+                _tile_op(
+                    w,
+                    "tileloadd64",
+                    [4 + i, w.offset_bytes(a_at, i * 16 * a_pitch), w.i64(a_pitch)],
+                )
                 for j in range(n_tiles):
                     _tile_op(w, multiply, [2 * i + j, 4 + i, 6 + j])
         for tile, address in places:
@@ -304,7 +334,14 @@ class _MicroKernel:
         self.w.store(narrow(self.w, total, self.shape.c_dtype), place)
 
     def _step(
-        self, a: Value, b: Value, a_offset: int, b_offset: int, totals: list[Value], rows: int, vectors: int
+        self,
+        a: Value,
+        b: Value,
+        a_offset: int,
+        b_offset: int,
+        totals: list[Value],
+        rows: int,
+        vectors: int,
     ) -> list[Value]:
         """One group of k: every row times every vector of B."""
         w, shape, plan = self.w, self.shape, self.plan

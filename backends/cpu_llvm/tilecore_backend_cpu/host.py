@@ -99,13 +99,15 @@ def describe_cpu(name: str, arch: str, features: frozenset[str], tiles: bool) ->
         bits, registers = 256, 16
     elif arch in ("aarch64", "arm64"):
         bits, registers = 128, 32
-    return HostCpu(name, arch, features, bits, registers, *_cache_sizes(), has_tile_permission=tiles)
+    return HostCpu(
+        name, arch, features, bits, registers, *_cache_sizes(), has_tile_permission=tiles
+    )
 
 
 @lru_cache(maxsize=1)
 def detect_host() -> HostCpu:
     """The CPU this process runs on. Called once; later calls return the same record."""
-    import llvmlite.binding as llvm  # noqa: PLC0415  (loading LLVM only when it is needed)
+    import llvmlite.binding as llvm
 
     features = frozenset(key for key, is_on in llvm.get_host_cpu_features().items() if is_on)
     tiles = "amx-tile" in features and request_tile_permission()

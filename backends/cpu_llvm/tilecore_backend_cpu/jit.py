@@ -106,7 +106,9 @@ class LoadedCode:
         return call
 
 
-def load_object(code: bytes, exports: Sequence[str], imports: dict[str, int] | None = None) -> LoadedCode:
+def load_object(
+    code: bytes, exports: Sequence[str], imports: dict[str, int] | None = None
+) -> LoadedCode:
     """Link object code into the process. `imports` binds undefined symbols to addresses."""
     with _lock:
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()

@@ -7,42 +7,42 @@ takes its own scratch memory and then blocks of the grid, a few at a time, from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.signature import Argument, kernel_arguments, program_arguments
+from tilecore.ir.signature import Argument, kernel_arguments
 from tilecore.ir.stmts import Alias, Allocate, Assert, Copy, Gemm
 from tilecore.ir.visit import walk_stmts
 
-from .builder import FunctionWriter, ModuleWriter, Value
+from .builder import ModuleWriter, Value
 from .contractions import zero_bytes
 from .conversions import compute_type
+from .entry import (
+    ARGUMENTS_SLOT,
+    CHUNK_SLOT,
+    GRID_SLOT,
+    NEXT_BLOCK_SLOT,
+    NEXT_THREAD_SLOT,
+    SCRATCH_BYTES_SLOT,
+    SCRATCH_SLOT,
+    TOTAL_SLOT,
+    Launch,
+    emit_entry,
+    emit_workspace,
+    parameter_type,
+)
 from .expressions import index
 from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .host import HostCpu
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
-from .shared_tiles import LEAST_USERS, SharedTile, TileStore, find_shared_tiles
+from .shared_tiles import TileStore, find_shared_tiles
 from .state import Arena, BlockState
 from .statements import emit_block, place_buffer
 from .storage import Storage
 from .vector_math import VectorMath
-
-ENTRY = "tilecore_run"
-"""``void tilecore_run(ptr scratch, i64 scratch_bytes_per_thread, i64 max_threads, ptr workspace,
-arguments...)``; the workspace may be null; integers and sizes are i64, floats double, buffers pointers."""
-
-WORKSPACE = "tilecore_workspace"
-"""``i64 tilecore_workspace(arguments...)``: bytes of workspace that the call would like."""
-
-# Slots (of 8 bytes) of the record that workers share; the two counters have a cache line each.
-_NEXT_BLOCK, _NEXT_THREAD, _TOTAL, _CHUNK, _SCRATCH, _SCRATCH_BYTES, _GRID, _ARGUMENTS = 0, 8, 16, 17, 18, 19, 20, 23
-CHUNKS_PER_THREAD = 32
-"""Blocks are handed out in chunks, so many to a thread that a slow one does not hold up the rest."""
 
 
 def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Source:
@@ -55,156 +55,36 @@ def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Sou
         arguments = kernel_arguments(program, kernel)
         worker = _Worker(module, kernel, arguments, cpu, gemm)
         worker.emit()
-        workers.append(_Launch(kernel, arguments, worker.name, tuple(worker.shared)))
+        workers.append(Launch(kernel, arguments, worker.name, tuple(worker.shared)))
         has_assert = any(isinstance(stmt, Assert) for stmt in walk_stmts(kernel.body))
         extra = (("has_assert", has_assert), ("scratch_bytes", worker.arena.bytes))
-        sources.append(KernelSource(worker.name, arguments, kernel.grid, kernel.threads, 0, (1, 1, 1), extra))
-    _emit_entry(module, program, workers)
-    _emit_workspace(module, program, workers)
+        sources.append(
+            KernelSource(worker.name, arguments, kernel.grid, kernel.threads, 0, (1, 1, 1), extra)
+        )
+    emit_entry(module, program, workers)
+    emit_workspace(module, program, workers)
     return Source(str(module), "llvm", tuple(sources))
-
-
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """One kernel as the entry sees it."""
-
-    kernel: Kernel
-    arguments: tuple[Argument, ...]
-    worker: str
-    shared: tuple[SharedTile, ...]
-
-
-def _parameter_type(argument: Argument) -> str:
-    if isinstance(argument, Buffer):
-        return "ptr"
-    return "double" if argument.dtype.is_float else "i64"
-
-
-def _emit_workspace(module: ModuleWriter, program: Program, launches: list[_Launch]) -> None:
-    """The function that says how much workspace the shared tiles of a call take."""
-    everything = program_arguments(program)
-    w = module.function(
-        WORKSPACE, "i64", [(_parameter_type(argument), f"arg.{argument.name}") for argument in everything]
-    )
-    by_name = dict(zip((a.name for a in everything), w.parameters, strict=True))
-    state = _host_state(w, by_name)
-    most: Value = w.i64(0)
-    for launch in launches:
-        total: Value = w.i64(0)
-        for tile in launch.shared:
-            total = w.add(total, _store_bytes(state, tile)[1])
-        most = w.intrinsic("smax", [most, total])
-    w.ret(most)
-
-
-def _store_bytes(state: BlockState, tile: SharedTile) -> tuple[Value, Value]:
-    """Bytes of the flags, and of flags and tiles, of one shared copy."""
-    w = state.w
-    tiles: Value = w.i64(1)
-    for count in tile.counts:
-        tiles = w.mul(tiles, index(state, count))
-    lines = w.binary("sdiv", w.add(w.mul(tiles, w.i64(8)), w.i64(63)), w.i64(64))
-    flag_bytes = w.mul(lines, w.i64(64))
-    return flag_bytes, w.add(flag_bytes, w.mul(tiles, w.i64(tile.tile_bytes)))
-
-
-def _emit_entry(module: ModuleWriter, program: Program, launches: list[_Launch]) -> None:
-    everything = program_arguments(program)
-    parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
-    parameters.append(("ptr", "workspace"))
-    parameters += [(_parameter_type(argument), f"arg.{argument.name}") for argument in everything]
-    w = module.function(ENTRY, "void", parameters)
-    by_name = dict(zip((a.name for a in everything), w.parameters[4:], strict=True))
-    for launch in launches:
-        _emit_launch(w, launch, by_name)
-    w.ret()
-
-
-def _emit_launch(
-    w: FunctionWriter, launch: _Launch, by_name: Mapping[str, Value]
-) -> None:
-    """Fill the record of one kernel and run its workers."""
-    kernel, arguments, worker = launch.kernel, launch.arguments, launch.worker
-    record = w.alloca("i64", _ARGUMENTS + len(arguments) + 2 * len(launch.shared))
-    state = _host_state(w, by_name)
-    total: Value = w.i64(1)
-    for axis in range(3):
-        extent = index(state, kernel.grid[axis]) if axis < len(kernel.grid) else w.i64(1)
-        extent = w.intrinsic("smax", [extent, w.i64(0)])
-        total = w.mul(total, extent)
-        w.store(extent, w.offset(record, "i64", _GRID + axis))
-    for slot, argument in enumerate(arguments):
-        w.store(by_name[argument.name], w.offset(record, "i64", _ARGUMENTS + slot))
-    _place_tiles(state, launch, record)
-    most = w.cast("sext", w.call("omp_get_max_threads", "i32", []), "i64")
-    threads = w.intrinsic("smin", [w.intrinsic("smin", [most, w.parameters[2]]), total])
-    shares = w.mul(w.intrinsic("smax", [threads, w.i64(1)]), w.i64(CHUNKS_PER_THREAD))
-    chunk = w.intrinsic("smax", [w.binary("sdiv", total, shares), w.i64(1)])
-    for slot, value in (
-        (_NEXT_BLOCK, w.i64(0)),
-        (_NEXT_THREAD, w.i64(0)),
-        (_TOTAL, total),
-        (_CHUNK, chunk),
-        (_SCRATCH, w.parameters[0]),
-        (_SCRATCH_BYTES, w.parameters[1]),
-    ):
-        w.store(value, w.offset(record, "i64", slot))
-    label = w.fresh("launch")
-    w.terminate(f"br {w.icmp('sgt', threads, w.i64(1))}, label %{label}.team, label %{label}.few")
-    w.begin_block(f"{label}.team")
-    count = w.cast("trunc", threads, "i32")
-    w.module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
-    w.line(f"call void @GOMP_parallel(ptr @{worker}, {record}, {count}, i32 0)")
-    w.terminate(f"br label %{label}.end")
-    w.begin_block(f"{label}.few")
-    with w.when(w.icmp("eq", threads, w.i64(1))):
-        w.call(worker, "void", [record])
-    w.begin_block(f"{label}.end")
-
-
-def _place_tiles(state: BlockState, launch: _Launch, record: Value) -> None:
-    """Cut the workspace into the stores of the shared tiles; none is ready yet."""
-    w = state.w
-    workspace = w.parameters[3]
-    has_workspace = w.icmp("ne", workspace, Value("ptr", "null"))
-    offset: Value = w.i64(0)
-    for number, tile in enumerate(launch.shared):
-        slot = _ARGUMENTS + len(launch.arguments) + 2 * number
-        flag_bytes, all_bytes = _store_bytes(state, tile)
-        is_used = w.icmp("sge", index(state, tile.users), w.i64(LEAST_USERS))
-        is_used = w.binary("and", is_used, has_workspace)
-        flags = w.select(is_used, w.offset_bytes(workspace, offset), Value("ptr", "null"))
-        tiles = w.offset_bytes(workspace, w.add(offset, flag_bytes))
-        w.store(flags, w.offset(record, "i64", slot))
-        w.store(tiles, w.offset(record, "i64", slot + 1))
-        with w.when(is_used):
-            w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-            w.line(f"call void @llvm.memset.p0.i64({flags}, i8 0, {flag_bytes}, i1 false)")
-        offset = w.add(offset, all_bytes)
-
-
-def _host_state(w: FunctionWriter, by_name: Mapping[str, Value]) -> BlockState:
-    """A state in which grid expressions can be evaluated."""
-    from .host import detect_host
-
-    cpu = detect_host()
-    state = BlockState(w, cpu, VectorMath(w, cpu), Arena(), Value("ptr", "null"))
-    state.wide.update({name: value for name, value in by_name.items() if value.type == "i64"})
-    return state
 
 
 class _Worker:
     """The function that each thread of the team runs for one kernel."""
 
     def __init__(
-        self, module: ModuleWriter, kernel: Kernel, arguments: tuple[Argument, ...], cpu: HostCpu, gemm: GemmEmitter
+        self,
+        module: ModuleWriter,
+        kernel: Kernel,
+        arguments: tuple[Argument, ...],
+        cpu: HostCpu,
+        gemm: GemmEmitter,
     ) -> None:
         self.kernel, self.arguments, self.cpu = kernel, arguments, cpu
         self.name = f"{kernel.name}_worker"
         self.w = module.function(self.name, "void", [("ptr noalias", "record")])
         self.arena = Arena()
         self.plan: BufferPlan = plan_buffers(kernel, cpu)
-        self.state = BlockState(self.w, cpu, VectorMath(self.w, cpu), self.arena, Value("ptr", "%scratch"))
+        self.state = BlockState(
+            self.w, cpu, VectorMath(self.w, cpu), self.arena, Value("ptr", "%scratch")
+        )
         self.state.gemm = gemm
         self.state.layouts = dict(self.plan.layouts)
         self.state.packings = dict(self.plan.packings)
@@ -215,7 +95,8 @@ class _Worker:
     def emit(self) -> None:
         w = self.w
         uses_tiles = any(
-            isinstance(stmt, Gemm) and gemm_plan(stmt, self.cpu).kind == "tile" for stmt in walk_stmts(self.kernel.body)
+            isinstance(stmt, Gemm) and gemm_plan(stmt, self.cpu).kind == "tile"
+            for stmt in walk_stmts(self.kernel.body)
         )
         self._bind_arguments()
         self._own_scratch()
@@ -230,7 +111,11 @@ class _Worker:
     def _is_special(self, copy: Copy) -> bool:
         """Copies that pack, or that blocks share, stay on their own."""
         name = copy.dst.buffer.name
-        return name in self.plan.packings or name in self.plan.borrowed or name in {tile.copy.dst.buffer.name for tile in self.shared}
+        return (
+            name in self.plan.packings
+            or name in self.plan.borrowed
+            or name in {tile.copy.dst.buffer.name for tile in self.shared}
+        )
 
     def _slot(self, slot: int, kind: str = "i64") -> Value:
         return self.w.load(self.w.offset(self.w.parameters[0], "i64", slot), kind, 8)
@@ -238,7 +123,7 @@ class _Worker:
     def _bind_arguments(self) -> None:
         w, s = self.w, self.state
         for slot, argument in enumerate(self.arguments):
-            value = self._slot(_ARGUMENTS + slot, _parameter_type(argument))
+            value = self._slot(ARGUMENTS_SLOT + slot, parameter_type(argument))
             if isinstance(argument, Buffer):
                 s.storage[argument.name] = Storage(argument, value, None)
             elif argument.dtype.is_float:
@@ -250,13 +135,17 @@ class _Worker:
                 high = math.inf if argument.upper is None else argument.upper
                 s.bind_index(argument.name, value, low, high)
         for name, storage in list(s.storage.items()):
-            s.storage[name] = Storage(storage.buffer, storage.pointer, self._strides(storage.buffer))
+            s.storage[name] = Storage(
+                storage.buffer, storage.pointer, self._strides(storage.buffer)
+            )
 
     def _strides(self, buffer: Buffer) -> tuple[int | Value, ...]:
         """Element strides of a global buffer: constants where they are known."""
         s, w = self.state, self.w
         if buffer.strides is not None:
-            return tuple(int(e.value) if isinstance(e, Const) else index(s, e) for e in buffer.strides)
+            return tuple(
+                int(e.value) if isinstance(e, Const) else index(s, e) for e in buffer.strides
+            )
         strides: list[int | Value] = []
         running: int | Value = 1
         for extent in reversed(buffer.shape):
@@ -268,9 +157,12 @@ class _Worker:
     def _own_scratch(self) -> None:
         """This thread's part of the scratch memory, and buffers whose padding is zeroed once."""
         w, s = self.w, self.state
-        ticket = w.emit("i64", f"atomicrmw add {w.offset(w.parameters[0], 'i64', _NEXT_THREAD)}, i64 1 monotonic")
-        offset = w.mul(ticket, self._slot(_SCRATCH_BYTES))
-        base = self._slot(_SCRATCH, "ptr")
+        ticket = w.emit(
+            "i64",
+            f"atomicrmw add {w.offset(w.parameters[0], 'i64', NEXT_THREAD_SLOT)}, i64 1 monotonic",
+        )
+        offset = w.mul(ticket, self._slot(SCRATCH_BYTES_SLOT))
+        base = self._slot(SCRATCH_SLOT, "ptr")
         w.line(f"%scratch = getelementptr i8, {base}, {offset}")
         w.line('call void @llvm.assume(i1 true) [ "align"(ptr %scratch, i64 64) ]')
         w.module.declare("llvm.assume", "void", ["i1"])
@@ -292,7 +184,7 @@ class _Worker:
                 w.store(s.storage[stmt.buffer.name].pointer, slot)
                 s.pointer_slots[stmt.buffer.name] = slot
         for number, tile in enumerate(self.shared):
-            slot = _ARGUMENTS + len(self.arguments) + 2 * number
+            slot = ARGUMENTS_SLOT + len(self.arguments) + 2 * number
             buffer = tile.copy.dst.buffer
             if buffer.name not in s.storage:
                 place_buffer(s, buffer)
@@ -305,9 +197,9 @@ class _Worker:
 
     def _blocks(self) -> None:
         w, s = self.w, self.state
-        total, chunk = self._slot(_TOTAL), self._slot(_CHUNK)
-        grid = [self._slot(_GRID + axis) for axis in range(3)]
-        counter = w.offset(w.parameters[0], "i64", _NEXT_BLOCK)
+        total, chunk = self._slot(TOTAL_SLOT), self._slot(CHUNK_SLOT)
+        grid = [self._slot(GRID_SLOT + axis) for axis in range(3)]
+        counter = w.offset(w.parameters[0], "i64", NEXT_BLOCK_SLOT)
         w.begin_block("blocks.next")
         first = w.emit("i64", f"atomicrmw add {counter}, {chunk} monotonic")
         has_work = w.icmp("slt", first, total)

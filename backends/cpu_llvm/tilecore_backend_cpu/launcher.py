@@ -13,8 +13,8 @@ from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 
 from .diagnostics import callback_symbols, take_failure
+from .entry import ENTRY, WORKSPACE
 from .jit import LoadedCode, load_object
-from .kernel_emitter import ENTRY, WORKSPACE
 from .threads import available_cores, requested_threads, runtime_symbols
 
 _PAGE = 4096
@@ -98,7 +98,9 @@ class CpuLauncher:
             scratch = _free_scratch.pop()
         except IndexError:
             scratch = Scratch()
-        wanted = self._workspace if isinstance(self._workspace, int) else self._workspace(*arguments)
+        wanted = (
+            self._workspace if isinstance(self._workspace, int) else self._workspace(*arguments)
+        )
         memory, workspace = scratch.reserve(self._scratch_bytes, self._threads, wanted)
         self._call(memory, scratch.bytes_per_thread, self._threads, workspace, *arguments)
         _free_scratch.append(scratch)

@@ -51,17 +51,27 @@ def load_element(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...]) -> Va
     if access.step == 1:
         if access.mask is None:
             return w.load(access.pointer, wide)
-        return w.masked_load(access.pointer, wide, w.splat(access.mask, lanes), _safe(s, buffer, wide))
+        return w.masked_load(
+            access.pointer, wide, w.splat(access.mask, lanes), _safe(s, buffer, wide)
+        )
     places = _places(s, access, kind)
-    mask = w.const(True, vector_type("i1", lanes)) if access.mask is None else w.splat(access.mask, lanes)
+    mask = (
+        w.const(True, vector_type("i1", lanes))
+        if access.mask is None
+        else w.splat(access.mask, lanes)
+    )
     name = f"llvm.masked.gather.{mangle(wide)}.{mangle(places.type)}"
     other = _safe(s, buffer, wide)
     w.module.declare(name, wide, [places.type, mask.type, wide])
     align = max(1, buffer.dtype.bytes)
-    return w.emit(wide, f"call {wide} @{name}({places.type} align {align} {places.ref}, {mask}, {other})")
+    return w.emit(
+        wide, f"call {wide} @{name}({places.type} align {align} {places.ref}, {mask}, {other})"
+    )
 
 
-def store_element(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...], value: Value, hint: str = "") -> None:
+def store_element(
+    s: BlockState, buffer: Buffer, indices: tuple[Expr, ...], value: Value, hint: str = ""
+) -> None:
     """Write a value in storage form."""
     w = s.w
     if buffer.name in s.lane_locals and s.axis is not None:
@@ -85,7 +95,11 @@ def store_element(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...], valu
         return
     kind = element_type(value.type)
     places = _places(s, access, kind)
-    mask = w.const(True, vector_type("i1", lanes)) if access.mask is None else w.splat(access.mask, lanes)
+    mask = (
+        w.const(True, vector_type("i1", lanes))
+        if access.mask is None
+        else w.splat(access.mask, lanes)
+    )
     name = f"llvm.masked.scatter.{mangle(value.type)}.{mangle(places.type)}"
     w.module.declare(name, "void", [value.type, places.type, mask.type])
     align = max(1, buffer.dtype.bytes)
@@ -239,7 +253,11 @@ def bounds_mask(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...]) -> Val
         if is_proven(s, expr, extent) or (not s.is_guarded and is_affine(s, expr)):
             continue
         limit = index(s, extent)
-        if s.axis is None or s.axis.lanes == 1 or coefficient(expr, s.axis.name, s.definitions) == 0:
+        if (
+            s.axis is None
+            or s.axis.lanes == 1
+            or coefficient(expr, s.axis.name, s.definitions) == 0
+        ):
             inside = w.icmp("ult", index(s, expr), limit)
         else:
             value = evaluate(s, expr)

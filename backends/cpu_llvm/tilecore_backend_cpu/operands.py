@@ -15,6 +15,7 @@ from .host import HostCpu
 
 _L1_SET_SPAN_BYTES = 4096
 """Addresses so far apart share a set of the first-level cache (64 sets of 64 bytes)."""
+_NEAR_ROWS_BYTES = 512
 _MOST_BORROWED_BYTES = 4 << 20
 """Largest scratch tile with the input's row pitch that is set aside for ragged edges."""
 
@@ -45,8 +46,17 @@ def sole_copy(buffer: Buffer, stmts: list[Stmt]) -> Copy | None:
         return None
     copy = writers[0]
     src, dst = copy.src, copy.dst
-    is_plain = src.buffer.scope is Scope.GLOBAL and src.dtype == dst.dtype and dst.buffer.scope is not Scope.LOCAL
-    if not is_plain or dst.buffer.rank != 2 or not covers_buffer(dst) or src.static_shape != dst.static_shape:
+    is_plain = (
+        src.buffer.scope is Scope.GLOBAL
+        and src.dtype == dst.dtype
+        and dst.buffer.scope is not Scope.LOCAL
+    )
+    if (
+        not is_plain
+        or dst.buffer.rank != 2
+        or not covers_buffer(dst)
+        or src.static_shape != dst.static_shape
+    ):
         return None
     if any(written_buffer(stmt) == src.buffer for stmt in stmts):
         return None
@@ -74,7 +84,9 @@ def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
         return False
     if any(region.buffer == buffer for region in regions_of(stmt)):
         return True
-    return any(isinstance(n, Load) and n.buffer == buffer for top in exprs_of(stmt) for n in walk(top))
+    return any(
+        isinstance(n, Load) and n.buffer == buffer for top in exprs_of(stmt) for n in walk(top)
+    )
 
 
 def _row_pitch(src: Region) -> int | None:
@@ -102,7 +114,8 @@ def _reads_in_place(stmt: Stmt, buffer: Buffer, pitch: int, cpu: HostCpu) -> boo
     rows, columns = buffer.static_shape or (0, 0)
     if plan.a_dtype != buffer.dtype or columns % plan.k_block:
         return False
-    if plan.kind == "tile":  # whole cache lines are read once: conflicts do not matter
-        return rows % 16 == 0
+    if plan.kind == "tile":
+        # A tile load touches 16 rows: far apart, each misses the translation cache.
+        return rows % 16 == 0 and pitch * buffer.dtype.bytes <= _NEAR_ROWS_BYTES
     apart = math.gcd(pitch * buffer.dtype.bytes, _L1_SET_SPAN_BYTES)
     return -(-plan.m_block // (_L1_SET_SPAN_BYTES // apart)) <= 2

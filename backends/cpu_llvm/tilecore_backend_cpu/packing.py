@@ -11,9 +11,10 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const
 
 from .builder import Value, vector_type
-from .elementwise import LONG_ROW_BYTES, PREFETCH_ROWS, emit_copy_nest
+from .elementwise import LONG_ROW_BYTES, PREFETCH_ROWS
 from .expressions import index
 from .memory import is_proven, linear_offset
+from .regions import emit_copy_nest
 from .scheduling import Packing, is_whole_matrix
 from .state import BlockState
 
@@ -55,7 +56,12 @@ def source_matrix(s: BlockState, src: Region) -> Matrix | None:
     w = s.w
     shape, axes = src.static_shape, src.axes
     storage = s.storage_of(src.buffer)
-    if shape is None or len(shape) != 2 or storage.strides is None or axes[1] != src.buffer.rank - 1:
+    if (
+        shape is None
+        or len(shape) != 2
+        or storage.strides is None
+        or axes[1] != src.buffer.rank - 1
+    ):
         return None
     if storage.strides[-1] != 1 or src.buffer.safe_value != 0:
         return None
@@ -93,14 +99,19 @@ def _inside(s: BlockState, src: Region, axis: int, extent: int) -> Value | None:
     return w.intrinsic("smin", [w.intrinsic("smax", [left, w.i64(0)]), w.i64(extent)])
 
 
-def emit_pack(s: BlockState, matrix: Matrix, packing: Packing, place: Value, element_bytes: int) -> None:
+def emit_pack(
+    s: BlockState, matrix: Matrix, packing: Packing, place: Value, element_bytes: int
+) -> None:
     """Write `matrix` into panels at `place`."""
     w = s.w
     if matrix.rows_inside is None and matrix.columns_inside is None:
         _Packer(s, matrix, packing, place, element_bytes, False).emit()
         return
     whole = w.const(True, "i1")
-    for inside, size in ((matrix.rows_inside, matrix.rows), (matrix.columns_inside, matrix.columns)):
+    for inside, size in (
+        (matrix.rows_inside, matrix.rows),
+        (matrix.columns_inside, matrix.columns),
+    ):
         if inside is not None:
             whole = w.binary("and", whole, w.icmp("eq", inside, w.i64(size)))
     label = w.fresh("pack")
@@ -115,7 +126,13 @@ def emit_pack(s: BlockState, matrix: Matrix, packing: Packing, place: Value, ele
 
 class _Packer:
     def __init__(
-        self, s: BlockState, matrix: Matrix, packing: Packing, place: Value, element_bytes: int, is_ragged: bool
+        self,
+        s: BlockState,
+        matrix: Matrix,
+        packing: Packing,
+        place: Value,
+        element_bytes: int,
+        is_ragged: bool,
     ) -> None:
         self.s, self.w = s, s.w
         self.matrix, self.packing, self.place = matrix, packing, place
@@ -144,9 +161,13 @@ class _Packer:
             within = w.binary("urem", column, w.i64(plan.n_block))
         k_value = w.i64(k_group) if isinstance(k_group, int) else k_group
         groups = self.packing.k_padded // self.group
-        units = w.add(w.mul(w.add(w.mul(panel, w.i64(groups)), k_value), w.i64(plan.n_block)), within)
+        units = w.add(
+            w.mul(w.add(w.mul(panel, w.i64(groups)), k_value), w.i64(plan.n_block)), within
+        )
         size = self.group * self.bytes
-        w.store(value, w.offset_bytes(self.place, w.mul(units, w.i64(size))), min(64, self.width * size))
+        w.store(
+            value, w.offset_bytes(self.place, w.mul(units, w.i64(size))), min(64, self.width * size)
+        )
 
     def _row(self, row: Value) -> Value:
         return self.w.offset_bytes(self.matrix.pointer, self.w.mul(row, self.matrix.pitch_bytes))
@@ -162,7 +183,9 @@ class _Packer:
                 return w.load(place, kind)
             lanes = [1 if n < known_columns else 0 for n in range(count)]
             return w.masked_load(place, kind, w.const_vector(lanes, "i1"), zero)
-        columns = matrix.columns_inside if matrix.columns_inside is not None else w.i64(matrix.columns)
+        columns = (
+            matrix.columns_inside if matrix.columns_inside is not None else w.i64(matrix.columns)
+        )
         left = w.intrinsic("smin", [w.sub(columns, column), w.i64(count)])
         if matrix.rows_inside is not None:
             left = w.select(w.icmp("slt", row, matrix.rows_inside), left, w.i64(0))
@@ -205,7 +228,9 @@ class _Packer:
             for offset in range(0, row_bytes, 64):
                 w.prefetch(w.offset_bytes(ahead, offset))
 
-    def _chunk(self, k_group: Value, first: Value, rows: int, column: Value, known: int | None) -> None:
+    def _chunk(
+        self, k_group: Value, first: Value, rows: int, column: Value, known: int | None
+    ) -> None:
         w = self.w
         kind = vector_type(self.element, self.width)
         parts = [self._load(w.add(first, w.i64(r)), column, self.width, known) for r in range(rows)]
@@ -259,7 +284,12 @@ class _Packer:
                 if known_rows == width and not self.is_ragged:
                     ahead = w.mul(column, w.i64(self.bytes))
                     w.prefetch(w.offset_bytes(self._row(w.add(row, w.i64(n + width))), ahead))
-                line = self._load(w.add(row, w.i64(n)), column, count, None if known_units is None else tail or count)
+                line = self._load(
+                    w.add(row, w.i64(n)),
+                    column,
+                    count,
+                    None if known_units is None else tail or count,
+                )
                 lines.append(w.bitcast(line, wide))
             else:
                 lines.append(w.const(0, wide))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilecore.hooks.records import Artifact, CompileOptions, DeviceInfo, Launcher, Source, ToolchainInfo
+from tilecore.hooks.records import (
+    Artifact,
+    CompileOptions,
+    DeviceInfo,
+    Launcher,
+    Source,
+    ToolchainInfo,
+)
 from tilecore.hooks.specs import hookimpl
 from tilecore.ir.program import Program
 from tilecore.target import Target

@@ -51,7 +51,11 @@ class Combiner:
             return self.s.w.select(self.s.w.icmp("slt", value, zero), self.s.w.neg(value), value)
         if self.op in ("any", "all") and not self.dtype.is_bool:
             zero = self.s.w.const(0, value.type)
-            is_set = self.s.w.fcmp("une", value, zero) if is_float(value.type) else self.s.w.icmp("ne", value, zero)
+            is_set = (
+                self.s.w.fcmp("une", value, zero)
+                if is_float(value.type)
+                else self.s.w.icmp("ne", value, zero)
+            )
             one = self.s.w.const(1, value.type)
             return self.s.w.select(is_set, one, zero)
         return value
@@ -118,7 +122,9 @@ def finish_row(s: BlockState, combiner: Combiner, stmt: Reduce, row: Var, total:
     store_element(s, stmt.dst.buffer, indices, narrow(s.w, total, stmt.dst.dtype))
 
 
-def loop_nest(s: BlockState, names: Sequence[Var], extents: Sequence[Expr], body: Callable[[], None]) -> None:
+def loop_nest(
+    s: BlockState, names: Sequence[Var], extents: Sequence[Expr], body: Callable[[], None]
+) -> None:
     """Scalar loops around `body`."""
     if not names:
         body()
@@ -163,7 +169,9 @@ class _Reduction:
             return
         inner = self.vars[last]
         names = [self.vars[n] for n in self.kept[:-1]]
-        loop_nest(self.s, names, [shape[n] for n in self.kept[:-1]], lambda: self._across_rows(inner))
+        loop_nest(
+            self.s, names, [shape[n] for n in self.kept[:-1]], lambda: self._across_rows(inner)
+        )
 
     def _element(self) -> Value:
         """The source element of the current lanes, prepared, in dst's compute type."""
@@ -237,7 +245,9 @@ class _Reduction:
         s, w = self.s, self.s.w
         s.axis = VectorAxis(var.name, base, self.lanes, active)
         value = self._element()
-        return self.combiner.combine(total, w.select(active, value, self.combiner.neutral(value.type)))
+        return self.combiner.combine(
+            total, w.select(active, value, self.combiner.neutral(value.type))
+        )
 
     def _merge(self, totals: list[Value]) -> Value:
         """Partial vectors to one scalar."""

@@ -92,7 +92,12 @@ def plan_buffers(kernel: Kernel, cpu: HostCpu) -> BufferPlan:
     """Choose the layout of every on-chip buffer of a kernel."""
     stmts = list(walk_stmts(kernel.body))
     buffers = {stmt.buffer.name: stmt.buffer for stmt in stmts if isinstance(stmt, Allocate)}
-    aliased = {name for stmt in stmts if isinstance(stmt, Alias) for name in (stmt.buffer.name, stmt.source.name)}
+    aliased = {
+        name
+        for stmt in stmts
+        if isinstance(stmt, Alias)
+        for name in (stmt.buffer.name, stmt.source.name)
+    }
     gemms = [stmt for stmt in stmts if isinstance(stmt, Gemm)]
     layouts: dict[str, Layout] = {}
     packings: dict[str, Packing] = {}
@@ -145,12 +150,17 @@ def is_whole_matrix(region: Region) -> bool:
         return False
     pairs = zip(region.starts[-2:], region.extents[-2:], shape[-2:], strict=True)
     return all(
-        isinstance(start, Const) and start.value == 0 and isinstance(extent, Const) and extent.value == size
+        isinstance(start, Const)
+        and start.value == 0
+        and isinstance(extent, Const)
+        and extent.value == size
         for start, extent, size in pairs
     )
 
 
-def _packing_of(buffer: Buffer, stmts: list[Stmt], gemms: list[Gemm], cpu: HostCpu) -> Packing | None:
+def _packing_of(
+    buffer: Buffer, stmts: list[Stmt], gemms: list[Gemm], cpu: HostCpu
+) -> Packing | None:
     """The packing that all uses of a buffer agree on; None when one use is another."""
     wanted: set[Packing] = set()
     for gemm in gemms:
@@ -184,7 +194,11 @@ def _packs(buffer: Buffer, stmt: Stmt) -> bool:
         case Fill(dst=dst):
             return is_whole_matrix(dst)
         case Intrinsic(op="async.copy", args=args):
-            return isinstance(args[1], Region) and args[1].buffer == buffer and is_whole_matrix(args[1])
+            return (
+                isinstance(args[1], Region)
+                and args[1].buffer == buffer
+                and is_whole_matrix(args[1])
+            )
         case _:
             return False
 

@@ -36,8 +36,8 @@ _EMPTY, _BUSY, _READY = 0, 1, 2
 class SharedTile:
     """One copy statement whose result blocks share.
 
-    `users` is how many blocks want each tile, `counts` are tiles along each axis of the source, `extents` the tile's extent there (1 for
-    points), `tile_bytes` the size of one packed tile.
+    `users` is how many blocks want each tile, `counts` are tiles along each axis of the source,
+    `extents` the tile's extent there (1 for points), `tile_bytes` the size of one packed tile.
     """
 
     copy: Copy
@@ -75,7 +75,11 @@ def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
     loops = {s.var.name: s for s in stmts if isinstance(s, For)}
     found = []
     for stmt in stmts:
-        if isinstance(stmt, Copy) and stmt.dst.buffer.name not in plan.borrowed and _may_share(stmt, stmts):
+        if (
+            isinstance(stmt, Copy)
+            and stmt.dst.buffer.name not in plan.borrowed
+            and _may_share(stmt, stmts)
+        ):
             starts = stmt.src.starts
             if not all(_is_plain(start, definitions) for start in starts):
                 continue
@@ -100,12 +104,18 @@ def _is_plain(expr: Expr, definitions: Mapping[str, Expr]) -> bool:
     for node in walk(expr):
         if isinstance(node, Load):
             return False
-        if isinstance(node, Var) and node.name in definitions and not _is_plain(definitions[node.name], definitions):
+        if (
+            isinstance(node, Var)
+            and node.name in definitions
+            and not _is_plain(definitions[node.name], definitions)
+        ):
             return False
     return True
 
 
-def _depends(expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapping[str, For]) -> bool:
+def _depends(
+    expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+) -> bool:
     for node in walk(expr):
         if not isinstance(node, Var):
             continue
@@ -118,7 +128,10 @@ def _depends(expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapp
 
 
 def _users(
-    starts: tuple[Expr, ...], kernel: Kernel, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+    starts: tuple[Expr, ...],
+    kernel: Kernel,
+    definitions: Mapping[str, Expr],
+    loops: Mapping[str, For],
 ) -> Expr:
     """How many blocks copy one and the same tile: they differ in the other grid indices only."""
     total: Expr = const(1)
@@ -129,10 +142,16 @@ def _users(
 
 
 def _describe(
-    copy: Copy, users: Expr, plan: BufferPlan, definitions: Mapping[str, Expr], loops: Mapping[str, For]
+    copy: Copy,
+    users: Expr,
+    plan: BufferPlan,
+    definitions: Mapping[str, Expr],
+    loops: Mapping[str, For],
 ) -> SharedTile | None:
     extents, counts = [], []
-    for start, extent, size in zip(copy.src.starts, copy.src.extents, copy.src.buffer.shape, strict=True):
+    for start, extent, size in zip(
+        copy.src.starts, copy.src.extents, copy.src.buffer.shape, strict=True
+    ):
         width = 1 if extent is None else int(extent.value)  # type: ignore[attr-defined]
         if width == 0 or not _is_multiple(start, width, definitions, loops):
             return None
@@ -159,7 +178,9 @@ def _is_multiple(
                 return _is_multiple(definitions[name], width, definitions, loops)
             if name in loops:
                 loop = loops[name]
-                return all(_is_multiple(e, width, definitions, loops) for e in (loop.start, loop.step))
+                return all(
+                    _is_multiple(e, width, definitions, loops) for e in (loop.start, loop.step)
+                )
             return multiple % width == 0
         case Binary(op="add" | "sub", a=a, b=b):
             return all(_is_multiple(e, width, definitions, loops) for e in (a, b))
@@ -189,7 +210,9 @@ def emit_shared_copy(s: BlockState, store: TileStore) -> None:
     w.store(data, store.slot)
     w.terminate(f"br {w.icmp('eq', seen, w.i64(_READY))}, label %{label}.end, label %{label}.claim")
     w.begin_block(f"{label}.claim")
-    pair = w.emit("{ i64, i1 }", f"cmpxchg {flag}, i64 {_EMPTY}, i64 {_BUSY} acquire monotonic, align 8")
+    pair = w.emit(
+        "{ i64, i1 }", f"cmpxchg {flag}, i64 {_EMPTY}, i64 {_BUSY} acquire monotonic, align 8"
+    )
     is_owner = w.emit("i1", f"extractvalue {pair}, 1")
     w.store(w.select(is_owner, data, own), target)
     w.store(is_owner, owner, 1)
@@ -204,7 +227,7 @@ def emit_shared_copy(s: BlockState, store: TileStore) -> None:
 
 
 def emit_borrow(s: BlockState, copy: Copy) -> None:
-    """The copy of a borrowed operand: point into the input, or copy where it reaches over an edge."""
+    """A borrowed operand: point into the input, or copy where it reaches over an edge."""
     w = s.w
     name = copy.dst.buffer.name
     slot = s.pointer_slots[name]
@@ -215,7 +238,10 @@ def emit_borrow(s: BlockState, copy: Copy) -> None:
         w.store(own, slot)
         return
     whole = w.const(True, "i1")
-    for inside, size in ((matrix.rows_inside, matrix.rows), (matrix.columns_inside, matrix.columns)):
+    for inside, size in (
+        (matrix.rows_inside, matrix.rows),
+        (matrix.columns_inside, matrix.columns),
+    ):
         if inside is not None:
             whole = w.binary("and", whole, w.icmp("eq", inside, w.i64(size)))
     w.store(matrix.pointer, slot)

@@ -37,12 +37,14 @@ from .builder import Value
 from .contractions import emit_gemm
 from .conversions import convert, narrow, storage_type
 from .diagnostics import emit_assert, emit_print
-from .elementwise import emit_fill_nest, emit_fused, emit_parallel
+from .elementwise import emit_parallel
 from .expressions import evaluate, evaluate_stored, index
 from .fusion import FusedNest
 from .memory import store_element
 from .packing import emit_copy
 from .reductions import emit_reduce, emit_scan
+from .regions import emit_fill_nest
+from .row_nests import emit_fused
 from .shared_tiles import emit_borrow, emit_shared_copy
 from .state import BlockState
 from .storage import Storage
@@ -134,7 +136,11 @@ def _emit_control(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
 
 def _emit_let(s: BlockState, name: str, value: Expr) -> None:
     dtype = value.dtype  # type: ignore[attr-defined]
-    if dtype.kind == "int" and dtype.bits >= 32 and not any(isinstance(n, Load) for n in _nodes(value)):
+    if (
+        dtype.kind == "int"
+        and dtype.bits >= 32
+        and not any(isinstance(n, Load) for n in _nodes(value))
+    ):
         s.wide[name] = index(s, value)
         s.ranges[name] = interval(value, s.ranges, s.definitions)
         return
@@ -147,7 +153,9 @@ def _nodes(expr: Expr) -> list[Expr]:
     return list(walk(expr))
 
 
-def emit_branch(s: BlockState, condition: Value, then: Block, otherwise: Block, emit: EmitBlock) -> None:
+def emit_branch(
+    s: BlockState, condition: Value, then: Block, otherwise: Block, emit: EmitBlock
+) -> None:
     """A branch on a scalar."""
     w = s.w
     label = w.fresh("if")
@@ -234,10 +242,14 @@ def _emit_alias(s: BlockState, buffer: Buffer, source: Buffer) -> None:
         for extent in reversed(buffer.shape):
             strides.append(total)
             total = s.w.mul(total, index(s, extent))
-        s.storage[buffer.name] = Storage(buffer, s.storage_of(source).pointer, tuple(reversed(strides)))
+        s.storage[buffer.name] = Storage(
+            buffer, s.storage_of(source).pointer, tuple(reversed(strides))
+        )
         return
     layout = Layout.row_major(shape)
-    s.storage[buffer.name] = Storage(buffer, s.storage_of(source).pointer, plain_strides(layout), layout)
+    s.storage[buffer.name] = Storage(
+        buffer, s.storage_of(source).pointer, plain_strides(layout), layout
+    )
 
 
 def _emit_intrinsic(s: BlockState, stmt: Intrinsic) -> None:

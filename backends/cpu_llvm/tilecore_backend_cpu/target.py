@@ -34,7 +34,13 @@ def device() -> DeviceInfo:
     cpu = detect_host()
     details = (
         ("vectors", f"{cpu.vector_bits} bits"),
-        ("caches", f"L1 {cpu.l1_bytes >> 10} KiB, L2 {cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 10} KiB"),
+        (
+            "caches",
+            ", ".join(
+                f"L{level} {size >> 10} KiB"
+                for level, size in enumerate((cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes), 1)
+            ),
+        ),
         ("bf16", "tiles" if cpu.has_amx_bf16 else ("dot" if cpu.has_bf16_dot else "widened")),
     )
     return DeviceInfo(f"{cpu.name} CPU", cpu.name, available_cores(), 0, details)

@@ -13,17 +13,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .builder import FunctionWriter, Value, element_bits, element_type, lane_count, like, vector_type
+from .builder import (
+    FunctionWriter,
+    Value,
+    element_bits,
+    element_type,
+    lane_count,
+    like,
+    vector_type,
+)
 from .host import HostCpu
 from .math_tables import COEFFICIENTS
 
 # ln 2 and pi/2 as sums of floats: each part is exact in its type, the sum goes beyond it.
-_LN2_PARTS = {32: (0.693145751953125, 1.4286068203094172e-06), 64: (0.6931471803691238, 1.9082149292705877e-10)}
+_LN2_PARTS = {
+    32: (0.693145751953125, 1.4286068203094172e-06),
+    64: (0.6931471803691238, 1.9082149292705877e-10),
+}
 _PIO2_PARTS = {
     32: (1.5707963705062866, -4.371139000186241e-08, -1.7151245100058819e-15),
     64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
 }
-_LOG2E_PARTS = {32: (1.4426950216293335, 1.9259629911266175e-08), 64: (1.4426950408889634, 2.0355273740931033e-17)}
+_LOG2E_PARTS = {
+    32: (1.4426950216293335, 1.9259629911266175e-08),
+    64: (1.4426950408889634, 2.0355273740931033e-17),
+}
 _MANTISSA_BITS = {32: 23, 64: 52}
 _EXPONENT_BIAS = {32: 127, 64: 1023}
 # Beyond these magnitudes the three-part reduction of sine and cosine loses digits: libm takes over.
@@ -103,7 +117,10 @@ class VectorMath:
     # -- exponentials ---------------------------------------------------------------------------
 
     def exp2(self, x: Value) -> Value:
-        """2^x, exact at integers. fp32 <= 2 ULP, fp64 <= 1.5 ULP. Eight vector instructions on AVX-512 for fp32."""
+        """2^x, exact at integers. fp32 <= 2 ULP, fp64 <= 1.5 ULP.
+
+        Nine vector instructions for fp32 on AVX-512.
+        """
         widened = self._widen_scalar(x, self.exp2)
         if widened is not None:
             return widened

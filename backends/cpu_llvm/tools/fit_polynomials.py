@@ -105,7 +105,9 @@ TABLES = {
 
 def main() -> None:
     """Write the table module to standard output."""
-    print('"""Polynomial coefficients, constant term first. Written by tools/fit_polynomials.py."""\n')
+    print(
+        '"""Polynomial coefficients, constant term first. Written by tools/fit_polynomials.py."""\n'
+    )
     print("from __future__ import annotations\n")
     print("# {table: {element bits: coefficients}}")
     print("COEFFICIENTS: dict[str, dict[int, tuple[float, ...]]] = {")
