@@ -80,7 +80,7 @@ def _half_atom(dtype: DType, accumulator: DType, k: int) -> MmaAtom:
 
 
 TF32 = MmaAtom(
-    "mma_m16n8k8_tf32", 16, 8, 8, float32, float32, float32, 32, _a(1, 2), _b(1, 2),
+    "mma_m16n8k8_tf32", 16, 8, 8, tfloat32, tfloat32, float32, 32, _a(1, 2), _b(1, 2),
     _accumulator(), SOURCE, (_matrix(32, False),), "ampere.to_tf32", "ampere.to_tf32",
 )  # fmt: skip
 FP64 = MmaAtom(
@@ -124,9 +124,10 @@ ATOMS: tuple[MmaAtom, ...] = (
 def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     """The atom for a gemm; None where only multiply-adds are right.
 
-    float32 operands use tf32 unless the gemm's hint ``exact`` is set. 8-bit floats are widened to
-    float16 when they are loaded (exact: every value of both formats is a float16), at the rate of
-    float16 and without a narrower accumulator.
+    float32 operands keep their precision by multiply-adds, unless the gemm's hint ``tf32`` is set;
+    operands of dtype tfloat32 use tf32. 8-bit floats are widened to float16 when they are loaded
+    (exact: every value of both formats is a float16), at the rate of float16 and without a
+    narrower accumulator.
     """
     gemm = request.gemm
     if request.threads % 32:
@@ -137,10 +138,8 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
         return None
     depth = k[0 if gemm.transpose_a else 1]
     a, b, c = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
-    if float32 in (a, b) and dict(gemm.hints).get("exact"):
-        return None
-    a = float32 if a == tfloat32 else a
-    b = float32 if b == tfloat32 else b
+    if float32 in (a, b) and dict(gemm.hints).get("tf32"):
+        a = b = tfloat32
     for atom in ATOMS:
         if (atom.a_dtype, atom.b_dtype, atom.c_dtype) == (a, b, c) and depth % atom.k == 0:
             return atom if _in_reach(request) else None
