@@ -20,6 +20,7 @@ from tilecore.passes.mark_scheduled import mark_scheduled
 from tilecore.passes.normalize_tiles import normalize_tiles
 from tilecore.passes.pipeline_loops import pipeline_loops
 from tilecore.passes.plan_shared_memory import plan_shared_memory
+from tilecore.passes.publish_writes import publish_writes
 from tilecore.passes.reduction_plan import reduction_plan
 from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
@@ -37,6 +38,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     async_copies,
     plan_shared_memory,
     insert_barriers,
+    publish_writes,
     mark_scheduled,
 )
 LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets)

@@ -230,10 +230,12 @@ def _intrinsic(
         yield InnerBarrier()
         yield from _region_effects(regions[2:], READ, ranges)
     elif op.startswith("bulk."):  # transaction barriers, not this analysis, order what lands
-        yield from _region_effects(tuple(r for r in regions if r.buffer.scope is GLOBAL), READ, ranges)
+        yield from _region_effects(
+            tuple(r for r in regions if r.buffer.scope is GLOBAL), READ, ranges
+        )
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):
         yield from _region_effects(regions, ATOMIC, ranges)
-    elif not op.startswith(("async.", "contraction.", "registers.")):
+    elif not op.startswith(("async.", "contraction.", "registers.", "memory.")):
         yield from _region_effects(regions, WRITE, ranges)
