@@ -37,6 +37,17 @@ GEMM_SHAPES = [(4096, 4096, 4096), (8192, 8192, 8192), (16384, 4096, 4096)]
 ATTENTION_SHAPES = [  # batch, query heads, kv heads, length, dim
     (8, 32, 32, 4096, 128), (1, 16, 16, 16384, 128), (16, 16, 16, 1024, 128), (8, 32, 8, 4096, 128),
 ]  # fmt: skip
+# Tried besides each family's own ranking; what a target cannot hold is reported and passed over.
+GEMM_CONFIGS = [
+    GemmConfig(128, 256, 64, 4, 256, 8), GemmConfig(256, 128, 64, 4, 256, 8),
+    GemmConfig(128, 128, 64, 4, 256, 8), GemmConfig(128, 256, 64, 3, 256, 8),
+    GemmConfig(128, 128, 32, 4, 128, 8), GemmConfig(128, 256, 32, 3, 256, 8),
+]  # fmt: skip
+ATTENTION_CONFIGS = [
+    AttentionConfig(128, 64, 1, 128), AttentionConfig(128, 64, 2, 128),
+    AttentionConfig(128, 128, 2, 256), AttentionConfig(128, 176, 2, 256),
+    AttentionConfig(192, 80, 2, 384),
+]  # fmt: skip
 rows: list[dict[str, Any]] = []
 
 
@@ -85,18 +96,13 @@ def best_of(
 
 def gemm(backend: str, arch: str | None, count: int) -> None:
     target = choose_target(backend, arch)
-    extra = [
-        GemmConfig(128, 256, 32, 3, 256, 8), GemmConfig(128, 256, 64, 3, 256, 8),
-        GemmConfig(128, 128, 32, 4, 128, 8), GemmConfig(128, 128, 64, 3, 256, 8),
-        GemmConfig(256, 128, 32, 3, 256, 8),
-    ]  # fmt: skip
     for m, n, k in GEMM_SHAPES:
         a = torch.randn(m, k, device="cuda", dtype=torch.float16)
         b = torch.randn(k, n, device="cuda", dtype=torch.float16)
         c = torch.empty(m, n, device="cuda", dtype=torch.float16)
         want = a @ b
         problem = GemmProblem(m, n, k, "float16")
-        configs = [*extra, *list(GEMM.configs(problem, target))[:count]]
+        configs = [*GEMM_CONFIGS, *list(GEMM.configs(problem, target))[:count]]
         ms, config, error, used = best_of(
             GEMM, problem, configs, (a, b, c), (c,), lambda: relative_error(c, want), 2e-3,
             backend, arch,
@@ -190,9 +196,7 @@ def attention(backend: str, arch: str | None, count: int) -> None:
 
                     want = call()
                     peers[name] = milliseconds(call)
-            configs = [AttentionConfig(128, 64, 2, 128), AttentionConfig(128, 64, 1, 128),
-                       AttentionConfig(64, 64, 2, 128), AttentionConfig(128, 64, 2, 256),
-                       AttentionConfig(128, 128, 1, 256)]  # fmt: skip
+            configs = list(ATTENTION_CONFIGS)
             configs += list(FLASH_ATTENTION.configs(problem, target))[:count]
             ms, config, error, used = best_of(
                 FLASH_ATTENTION, problem, configs, (q, k, v, out), (out,),
