@@ -176,7 +176,7 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     longest_k = max(16, pow2_at_least(problem.kv_len))
     if not has_lanes(target):
         # 32 KiB of scores stay in a first-level cache; a mask makes long key tiles wasteful.
-        first = ((64, 128), (128, 128)) if problem.right is not None else ((32, 256), (64, 256))
+        first = ((64, 128), (128, 128)) if problem.right is not None else ((64, 256), (32, 256))
         found = [
             AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), 1, 128)
             for block_q, block_k in (*first, (64, 128), (64, 64), (128, 64), (128, 256))

@@ -59,15 +59,3 @@ def copy_bandwidth(make: Callable[[tuple[int, ...], str], Any], synchronize: Any
     else:
         timing = time_call(lambda: target.copy_(source), synchronize, budget_s=0.5)
     return 2.0 * 4 * (1 << 26) / timing.best
-
-
-def product_rate(
-    make: Callable[[tuple[int, ...], str], Any],
-    dtype: str,
-    synchronize: Any = None,
-    size: int = 2048,
-) -> float:
-    """Operations per second of the array library's own square matrix product in `dtype`."""
-    a, b = make((size, size), dtype), make((size, size), dtype)
-    timing = time_call(lambda: a @ b, synchronize, budget_s=0.5)
-    return 2.0 * size**3 / timing.best

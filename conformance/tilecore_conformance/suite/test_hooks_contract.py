@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -134,9 +133,11 @@ def test_emulator_headers_exist(subject: Subject) -> None:
     )
     if support is None:
         pytest.skip("the backend ships no emulator support")
-    folders = [Path(folder) for folder in support.include_dirs]
+    folders = support.include_directories
     assert all(folder.is_dir() for folder in folders)
     assert any((folder / support.header).is_file() for folder in folders)
+    assert all(source.is_file() for source in support.sources)
+    assert support.lanes_per_warp == target.lanes_per_warp
 
 
 def test_source_names_every_kernel(subject: Subject) -> None:
