@@ -143,6 +143,36 @@ def test_synchronisation_errors():
                     macro(A, which)  # noqa: B023
 
 
+def test_lane_all_reduce():
+    @T.prim_func
+    def main(A: T.Tensor((4, 8), "float32"), R: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=(4, 8)):
+            tn = T.get_thread_binding(0)
+            tk = T.get_thread_binding(1)
+            own = T.alloc_local((1,), "float32")
+            whole = T.alloc_local((1,), "float32")
+            own[0] = A[tn, tk]
+            with T.attr(
+                T.comm_reducer(lambda x, y: x + y, [T.cast(0, "float32")]),
+                "reduce_scope",
+                T.reinterpret(T.uint64(0), dtype="handle"),
+            ):
+                T.evaluate(
+                    T.tvm_thread_allreduce(T.uint32(1), own[0], True, whole[0], tk, dtype="handle")
+                )
+            R[tn] = whole[0]
+
+    a = np.arange(32, dtype=np.float32).reshape(4, 8)
+    out = support.result(main, "R", A=a, R=np.zeros(4, np.float32))
+    np.testing.assert_array_equal(out, a.sum(1))
+    with pytest.raises(UnsupportedError, match="no free attributes"):
+
+        @T.prim_func
+        def other(A: T.Tensor((1,), "int32")):
+            with T.Kernel(1):
+                T.attr(A, "pragma", 1)
+
+
 def test_print_and_device_assert():
     @T.prim_func
     def main(A: T.Tensor((8,), "float32")):

@@ -65,6 +65,7 @@ from tilecore.language.kernel import (
     get_thread_extent,
 )
 from tilecore.language.kernel import Kernel_ as Kernel
+from tilecore.language.lane_reduce import attr, comm_reducer, tvm_thread_allreduce
 from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
 from tilecore.language.locate import checked
 from tilecore.language.loops import (
@@ -213,22 +214,22 @@ __all__ = [
     "annotate_min_blocks_per_sm", "annotate_producer_reg_dealloc", "annotate_restrict_buffers",
     "annotate_safe_value", "any_of", "assume", "async_commit", "async_copy", "async_wait", "atan",
     "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_and", "atomic_exchange", "atomic_load",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_sub", "atomic_xor",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_sub", "atomic_xor", "attr",
     "barrier_arrive", "barrier_wait", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "c2d_im2col", "cast", "ceildiv", "clamp", "clear", "const", "copy", "cosh", "cummax", "cumsum",
-    "dec_max_nreg", "device_assert", "disable_warp_group_reg_alloc", "dp4a", "dtype", "dynamic",
-    "empty", "evaluate", "fill", "finalize_reducer", "floordiv", "floormod", "gemm", "gemm_sp",
-    "get_block_binding", "get_block_bindings", "get_thread_binding", "get_thread_bindings",
-    "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg", "index_to_coordinates",
-    "infinity", "macro", "make_linear_layout", "make_swizzled_layout", "max", "max_value",
-    "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity",
-    "min", "min_value", "named_barrier_arrive", "named_barrier_sync", "no_set_max_nreg", "parallel",
-    "pow", "prim_func", "print", "ptr", "ptx_commit_group", "ptx_wait_group", "reduce",
-    "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor",
-    "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update", "reinterpret",
-    "reshape", "serial", "set_max_nreg", "shift_left", "shift_right", "sinh", "symbolic",
-    "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod", "unroll", "use_swizzle",
-    "vectorized", "view", "warps", "ws",
+    "c2d_im2col", "cast", "ceildiv", "clamp", "clear", "comm_reducer", "const", "copy", "cosh",
+    "cummax", "cumsum", "dec_max_nreg", "device_assert", "disable_warp_group_reg_alloc", "dp4a",
+    "dtype", "dynamic", "empty", "evaluate", "fill", "finalize_reducer", "floordiv", "floormod",
+    "gemm", "gemm_sp", "get_block_binding", "get_block_bindings", "get_thread_binding",
+    "get_thread_bindings", "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg",
+    "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
+    "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
+    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
+    "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "ptx_commit_group",
+    "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
+    "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update",
+    "reinterpret", "reshape", "serial", "set_max_nreg", "shift_left", "shift_right", "sinh",
+    "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod",
+    "tvm_thread_allreduce", "unroll", "use_swizzle", "vectorized", "view", "warps", "ws",
 ]  # fmt: skip
 
 _check_calls()

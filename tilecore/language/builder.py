@@ -80,6 +80,7 @@ class Builder:
         self.hints: list[str] = []  # names that the author is about to bind, first one next
         self.assigned_at: dict[str, Loc | None] = {}
         self.safe_values: dict[str, float | int] = {}
+        self.lane_reducer: Any = None  # lane_reduce.Reducer that T.attr names
         self.reducers: dict[str, str] = {}  # reducer's name -> how it combines
         self.function_depths: list[int] = []  # open blocks at the entry of each inlined function
         self.outputs: list[str] = []  # T.empty buffers, in order of creation

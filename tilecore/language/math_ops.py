@@ -11,7 +11,7 @@ import numpy as np
 from tilecore.ir.dtypes import DType, boolean, float32, int32, numpy_dtype
 from tilecore.ir.expr import Bitcast, Call, Const, Expr, binary, const
 from tilecore.language import operators as ops
-from tilecore.language.dtypes import dtype
+from tilecore.language.dtypes import dtype as make_dtype
 from tilecore.language.locate import fail, refuse
 from tilecore.language.values import Scalar
 
@@ -23,12 +23,12 @@ def _all_static(*values: Any) -> bool:
 # --- conversions -------------------------------------------------------------------------------
 
 
-def cast(value: Any, to: Any, round: str | None = None, sat: bool | None = None) -> Scalar:
-    """`value` converted to dtype `to`: floats round to nearest even, to int they truncate.
+def cast(value: Any, dtype: Any, round: str | None = None, sat: bool | None = None) -> Scalar:
+    """`value` converted to `dtype`: floats round to nearest even, to int they truncate.
 
     Args:
         value: what to convert.
-        to: the dtype.
+        dtype: the element type to convert to.
         round: rounding of floats; only ``"rn"`` (to nearest even), which is the default.
         sat: saturation is the dtype's own; only None is accepted.
 
@@ -37,21 +37,23 @@ def cast(value: Any, to: Any, round: str | None = None, sat: bool | None = None)
     """
     if round not in (None, "rn") or sat is not None:
         refuse("T.cast(round=..., sat=...)", "every target rounds to nearest even")
-    if _looks_like_dtype(value) and not _looks_like_dtype(to):
-        value, to = to, value
-    return Scalar(ops.to_dtype(value, dtype(to).ir))
+    if _looks_like_dtype(value) and not _looks_like_dtype(dtype):
+        value, dtype = dtype, value
+    return Scalar(ops.to_dtype(value, make_dtype(dtype).ir))
 
 
-def Cast(to: Any, value: Any) -> Scalar:
+def Cast(dtype: Any, value: Any) -> Scalar:
     """`cast` with its arguments the other way round."""
-    return cast(value, to)
+    return cast(value, dtype)
 
 
-def reinterpret(value: Any, to: Any) -> Scalar:
-    """The same bits read as dtype `to` of equal width."""
-    if _looks_like_dtype(value) and not _looks_like_dtype(to):
-        value, to = to, value
-    expr, kind = ops.as_expr(value), dtype(to).ir
+def reinterpret(value: Any, dtype: Any) -> Scalar:
+    """The same bits read as `dtype` of equal width."""
+    if _looks_like_dtype(value) and not _looks_like_dtype(dtype):
+        value, dtype = dtype, value
+    if isinstance(dtype, str) and dtype == "handle":
+        return Scalar(ops.as_expr(value))  # addresses are no values here: the integer stays
+    expr, kind = ops.as_expr(value), make_dtype(dtype).ir
     if ops.dtype_of(expr).bits != kind.bits:
         fail("T.reinterpret keeps the width", expected=f"{ops.dtype_of(expr).bits} bits", got=kind)
     return Scalar(expr if ops.dtype_of(expr) == kind else Bitcast(expr, kind))
@@ -61,23 +63,25 @@ def _looks_like_dtype(value: Any) -> bool:
     return isinstance(value, str | DType) or any(value is one for one in (int, float, bool))
 
 
-def infinity(of: Any) -> Scalar:
+def infinity(dtype: Any) -> Scalar:
     """Positive infinity of a float dtype; its largest value where it has no infinity."""
-    kind = dtype(of).ir
+    kind = make_dtype(dtype).ir
     if not kind.is_float:
         fail("T.infinity needs a float dtype", expected="a float dtype", got=kind)
     has_infinity = kind.exponent_bits >= 5 and "fn" not in kind.name
-    return Scalar(const(math.inf, kind)) if has_infinity else max_value(of)
+    return Scalar(const(math.inf, kind)) if has_infinity else max_value(dtype)
 
 
-def max_value(of: Any) -> Scalar:
+def max_value(dtype: Any) -> Scalar:
     """The largest finite value of a dtype."""
-    return Scalar(const(_limit(dtype(of).ir, largest=True), dtype(of).ir))
+    kind = make_dtype(dtype).ir
+    return Scalar(const(_limit(kind, largest=True), kind))
 
 
-def min_value(of: Any) -> Scalar:
+def min_value(dtype: Any) -> Scalar:
     """The smallest (most negative) finite value of a dtype."""
-    return Scalar(const(_limit(dtype(of).ir, largest=False), dtype(of).ir))
+    kind = make_dtype(dtype).ir
+    return Scalar(const(_limit(kind, largest=False), kind))
 
 
 def _limit(kind: DType, *, largest: bool) -> int | float | bool:
