@@ -1,4 +1,4 @@
-"""Elementwise nests as one shape: `Parallel`, `Copy`, `Fill` and contraction by multiply-add.
+"""Elementwise nests as one shape: `Parallel`, `Copy`, `Fill` and tile atomics.
 
 A nest is run by spreading its iterations over threads with a fragment layout (the loop layout).
 This module makes the nest, lists its accesses, picks the loop layout, and finds out by
@@ -18,7 +18,6 @@ import numpy as np
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import (
-    TRUE,
     Binary,
     Cast,
     Const,
@@ -27,13 +26,11 @@ from tilecore.ir.expr import (
     Select,
     Unary,
     Var,
-    binary,
-    const,
     free_vars,
     walk,
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
-from tilecore.ir.stmts import Atomic, Block, Copy, Fill, For, Gemm, If, Let, Parallel, Stmt, Store
+from tilecore.ir.stmts import Atomic, Block, Copy, Fill, For, If, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import exprs_of, substitute_block
 from tilecore.passes.bounds import Ranges, divisor, linear
 from tilecore.passes.spread import (
@@ -76,31 +73,6 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
             return Parallel(at, dst.shape, (one,), (), loc)
         case _:
             return None
-
-
-def contraction_nest(gemm: Gemm) -> Parallel:
-    """A gemm as multiply-adds: every element of c sums over k by itself."""
-    i, j, k = loop_var(0), loop_var(1), Var("__k")
-    m, n = gemm.c.shape
-    depth = gemm.a.shape[0 if gemm.transpose_a else 1]
-    a = gemm.a.indices((k, i) if gemm.transpose_a else (i, k))
-    b = gemm.b.indices((j, k) if gemm.transpose_b else (k, j))
-    c = gemm.c.indices((i, j))
-    target = gemm.c.buffer
-    product = binary(
-        "mul",
-        _cast(Load(gemm.a.buffer, a), target),
-        _cast(Load(gemm.b.buffer, b), target),
-    )
-    update = Store(target, c, binary("add", Load(target, c), product), gemm.loc)
-    loop = For(k, const(0), depth, const(1), (update,), loc=gemm.loc)
-    body: Block = (loop,)
-    zero = Store(target, c, const(0, target.dtype), gemm.loc)
-    if gemm.clear_accum == TRUE:
-        body = (zero, loop)
-    elif not (isinstance(gemm.clear_accum, Const) and not gemm.clear_accum.value):
-        body = (If(gemm.clear_accum, (zero,), (), gemm.loc), loop)
-    return Parallel((i, j), (m, n), body, (), gemm.loc)
 
 
 def _cast(value: Expr, like: Buffer) -> Expr:
@@ -505,7 +477,6 @@ __all__ = [
     "RegisterMap",
     "accesses_of",
     "as_parallel",
-    "contraction_nest",
     "divisor",
     "evaluate",
     "loop_layout",

@@ -19,7 +19,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Gemm, Parallel, Reduce, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.bounds import Ranges
-from tilecore.passes.contraction import select_atom, tile_mma
+from tilecore.passes.contraction import gemm_shape, select_atom, tile_mma
 from tilecore.passes.elementwise import (
     Access,
     accesses_of,
@@ -27,6 +27,7 @@ from tilecore.passes.elementwise import (
     loop_layout,
     static_extents,
 )
+from tilecore.passes.lower_fma import fma_layout
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 from tilecore.passes.spread import (
     compact_registers,
@@ -76,7 +77,10 @@ def _from_atom(
     gemm: Gemm, threads: int, layouts: dict[str, Layout | FragmentLayout], context: Context
 ) -> None:
     atom = select_atom(gemm, threads, context)
-    assert atom is not None, "normalize_tiles left only gemms with atoms"
+    if atom is None:
+        m, n, _ = gemm_shape(gemm)
+        layouts.setdefault(gemm.c.buffer.name, fma_layout(m, n, threads))
+        return
     tiled = tile_mma(gemm, atom, threads)
     layouts.setdefault(gemm.c.buffer.name, tiled.c_layout)
     a_layout, b_layout = operand_layouts(gemm, tiled.a_layout, tiled.b_layout)

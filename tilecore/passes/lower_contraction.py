@@ -23,6 +23,7 @@ from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKin
 from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
 from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.lower_fma import lower_fma
 from tilecore.passes.lower_memory_contraction import lower_memory_gemm
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import register_modes
@@ -58,9 +59,10 @@ class Operand:
 
 
 def lower_gemm(gemm: Gemm, scope: LaneScope) -> Block:
-    """Lower a gemm that has an atom."""
+    """Lower a gemm, on its atom or by multiply-adds."""
     atom = select_atom(gemm, scope.threads, scope.context)
-    assert atom is not None, "normalize_tiles left only gemms with atoms"
+    if atom is None:
+        return (*_clear(gemm, scope), *lower_fma(gemm, scope))
     tiled = tile_mma(gemm, atom, scope.threads)
     if atom.b is None:
         return lower_memory_gemm(gemm, tiled, scope)

@@ -1,15 +1,15 @@
 """Bring tile statements to the forms that later passes know.
 
 Before -> after:
-  * gemm for which the backend has no atom        -> a nest of multiply-adds
-  * gemm on an atom, c not a whole fragment       -> a whole fragment, copied in and out
+  * gemm whose c is not a whole fragment          -> a whole fragment, copied in and out
   * gemm operand in global memory                 -> copied to shared memory first
-  * gemm operand that is part of a fragment       -> a whole fragment copied from it
+  * gemm operand that is part of a fragment       -> a whole fragment copied from it, or shared
+                                                     memory where the backend has no atom
   * reduce of anything but a whole fragment       -> copied to a whole fragment first
   * scan                                          -> nests over shared memory (`scan_nests`)
   * atomic whose old value is used at block scope -> one lane's, told through shared memory
   * reduce into anything but a whole fragment     -> a whole fragment, copied out
-A gemm that keeps an atom gets the hint ``atom`` with its name.
+A gemm gets the hint ``atom``: its atom's name, or ``fma`` for multiply-adds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from tilecore.ir.stmts import (
     Store,
 )
 from tilecore.passes.contraction import gemm_shape, select_atom
-from tilecore.passes.elementwise import contraction_nest
 from tilecore.passes.scan_nests import scan_nests
 from tilecore.passes.scopes import (
     Names,
@@ -82,17 +81,19 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
         return () if gemm.clear_accum == FALSE else (If(gemm.clear_accum, (clear,), (), gemm.loc),)
     before: list[Stmt] = []
     after: list[Stmt] = []
-    if (atom := select_atom(gemm, threads, context)) is None:
-        return (contraction_nest(gemm),)
-    changes: dict[str, object] = {"hints": with_hint(gemm.hints, "atom", atom.name)}
+    atom = select_atom(gemm, threads, context)
+    changes: dict[str, object] = {
+        "hints": with_hint(gemm.hints, "atom", "fma" if atom is None else atom.name)
+    }
     for field in ("a", "b"):
         operand: Region = getattr(gemm, field)
-        wanted = atom.register_dtype or operand.dtype
-        in_place = _is_whole_fragment(operand) and operand.dtype == wanted
+        wanted = operand.dtype if atom is None else atom.register_dtype or operand.dtype
+        in_place = atom is not None and _is_whole_fragment(operand) and operand.dtype == wanted
         if operand.buffer.scope is Scope.SHARED or in_place:
             continue
-        scope = Scope.FRAGMENT if operand.buffer.scope is Scope.FRAGMENT else Scope.SHARED
-        dtype = wanted if scope is Scope.FRAGMENT else operand.dtype
+        in_registers = atom is not None and operand.buffer.scope is Scope.FRAGMENT
+        scope = Scope.FRAGMENT if in_registers else Scope.SHARED
+        dtype = wanted if in_registers else operand.dtype
         part = names.buffer(f"{operand.buffer.name}_part", static(operand), dtype, scope)
         before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
         changes[field] = whole(part)
