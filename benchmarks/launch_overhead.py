@@ -28,12 +28,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "backends" / "cuda_ampere")]  # runs witho
 
 import torch  # noqa: E402
 
+from tilecore.compiler import Lowered  # noqa: E402
 from tilecore.hooks.records import CompileOptions, KernelSource, Source  # noqa: E402
 from tilecore.ir.buffers import Buffer, Scope  # noqa: E402
 from tilecore.ir.dtypes import float32  # noqa: E402
 from tilecore.ir.expr import Var, binary, const  # noqa: E402
 from tilecore.ir.program import Program  # noqa: E402
-from tilecore.runtime.caller import KernelCaller  # noqa: E402
+from tilecore.kernel import CompiledKernel  # noqa: E402
 from tilecore_backend_cuda_ampere.launch import CudaLauncher  # noqa: E402
 from tilecore_backend_cuda_ampere.target import make_target  # noqa: E402
 from tilecore_backend_cuda_ampere.toolchain import compile_cubin  # noqa: E402
@@ -50,8 +51,8 @@ TC_KERNEL(128, 0) add(const float* TC_RESTRICT a, const float* TC_RESTRICT b,
 """
 
 
-def make_caller() -> tuple[KernelCaller, CudaLauncher]:
-    """Our launch path over a hand-written kernel, so that only the runtime is measured."""
+def make_kernel() -> tuple[CompiledKernel, CudaLauncher]:
+    """A kernel as `tilecore.compile` makes it, over hand-written source: the runtime alone."""
     n = Var("n")
     a, b, c = (Buffer(name, (n,), float32, Scope.GLOBAL) for name in "abc")
     program = Program("add", (a, b, c), (), (n,))
@@ -59,10 +60,10 @@ def make_caller() -> tuple[KernelCaller, CudaLauncher]:
     source = Source(TEXT, "c++", (KernelSource("add", (a, b, c, n), grid, 128),))
     major, minor = torch.cuda.get_device_capability()
     target = make_target(f"sm_{major}{minor}")
-    launcher = CudaLauncher(
-        program, source, compile_cubin(source, target, CompileOptions()), target
-    )
-    return KernelCaller(program, launcher), launcher
+    artifact = compile_cubin(source, target, CompileOptions())
+    launcher = CudaLauncher(program, source, artifact, target)
+    lowered = Lowered(target, CompileOptions(), (("tile", program),), source)
+    return CompiledKernel(lowered, artifact, lambda: launcher), launcher
 
 
 def raw_launches(
@@ -189,8 +190,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    caller, launcher = make_caller()
-    call = caller
+    call, launcher = make_kernel()
     a, b, c = (torch.randn(SIZE, device="cuda") for _ in range(3))
     call(a, b, c)
     rows: dict[str, Callable[[], None]] = raw_launches(launcher, [a, b, c])
