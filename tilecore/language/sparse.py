@@ -67,16 +67,11 @@ def gemm_sp(
     kept = normalise(region_of(A_sparse, "operand A of T.gemm_sp"), 2)
     entries = normalise(region_of(E, "operand E of T.gemm_sp"), 2)
     rows, columns = _extents(kept, bool(transpose_A), "A")
-    entry_rows, words = _extents(entries, bool(transpose_E), "E")
     wide = kept.dtype.bits == 32
     group = 2 if wide else 4
     per_word = entries.dtype.bits // ENTRY_BITS
-    if not entries.dtype.is_int or entry_rows != rows or words * per_word * group != columns * 2:
-        fail(
-            "metadata of T.gemm_sp does not fit A",
-            expected=f"integers for {rows} rows of {columns * 2 // group} entries",
-            got=f"{entries.dtype} {shape_text(entries.shape)}",
-        )
+    covered = _extents(entries, bool(transpose_E), "E")
+    _check_metadata(entries, covered, (rows, columns * 2 // group))
     read_kept = _reader(kept, bool(transpose_A))
     read_entry = _reader(entries, bool(transpose_E))
     dense = _allocate(builder, (rows, columns * 2), kept)
@@ -105,6 +100,18 @@ def _element(
     first, second = kept(row, k // 4 * 2), kept(row, k // 4 * 2 + 1)
     at = k % 4
     return if_then_else((entry & 3) == at, first, if_then_else(entry >> 2 == at, second, 0))
+
+
+def _check_metadata(entries: Region, covered: tuple[int, int], needed: tuple[int, int]) -> None:
+    """`covered` is E's extents in words, `needed` rows and entries of a row."""
+    rows, count = needed
+    per_word = entries.dtype.bits // ENTRY_BITS
+    if not entries.dtype.is_int or covered[0] != rows or covered[1] * per_word != count:
+        fail(
+            "metadata of T.gemm_sp does not fit A",
+            expected=f"integers for {rows} rows of {count} entries",
+            got=f"{entries.dtype} {shape_text(entries.shape)}",
+        )
 
 
 def _extents(region: Region, transposed: bool, name: str) -> tuple[int, int]:
