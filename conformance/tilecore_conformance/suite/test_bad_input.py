@@ -69,6 +69,20 @@ def test_wrong_arguments_are_refused(subject: Subject, name: str) -> None:
     kernel(x.tensor, COLS, y.tensor)  # the kernel is still usable
 
 
+def test_tensor_of_another_device_is_refused(subject: Subject) -> None:
+    """A host array where device memory is expected, and a tensor without memory on the host."""
+    if not subject.executes or subject.target is None:
+        pytest.skip("nothing is called at this level")
+    torch = pytest.importorskip("torch")
+    on_device = subject.level == "run" and subject.target.lanes_per_warp > 1
+    kernel = compile_for(subject, _copy_program())
+    y = GuardedArray(_array(), 0, on_device)
+    elsewhere = _array() if on_device else torch.empty((ROWS, COLS), device="meta")
+    with pytest.raises(ArgumentError):
+        kernel(elsewhere, 3, y.tensor)
+    assert (y.read() == 1).all()
+
+
 def test_read_only_output_is_refused(subject: Subject) -> None:
     if not subject.executes or subject.target is None:
         pytest.skip("nothing is called at this level")
