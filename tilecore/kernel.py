@@ -122,8 +122,9 @@ def missing_device(target: Target) -> Callable[[], Launcher]:
     """A loader for kernels that were compiled where no device of the target is."""
 
     def load() -> Launcher:
+        why = hooks_of(target.backend).call("tilecore_explain_absence", target=target)
         raise LaunchError(
-            f"no device for {target} is present here",
+            f"no device for {target} is present here{f': {why}' if why else ''}",
             hint='compile with device="emulator" to run it on the CPU',
         )
 

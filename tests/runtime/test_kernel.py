@@ -12,7 +12,10 @@ import pytest
 
 from tests.runtime.programs import MATMUL, M, RecordingLauncher, program, tensor
 from tilecore.errors import ArgumentError, LaunchError
-from tilecore.kernel import CompiledKernel
+from tilecore.hooks.manager import register_backend, unregister_backend
+from tilecore.hooks.specs import hookimpl
+from tilecore.kernel import CompiledKernel, missing_device
+from tilecore.target import Target
 
 
 def kernel(prog: Any, launcher: Any) -> CompiledKernel:
@@ -73,6 +76,25 @@ def test_failed_load_is_raised_and_tried_again() -> None:
     for _ in range(2):
         with pytest.raises(LaunchError, match="no device"):
             k(ones(4))
+
+
+def test_missing_device_says_why_and_what_to_do() -> None:
+    def describe() -> list[Target]:
+        return [Target("elsewhere", "one")]
+
+    def explain(target: Target) -> str:
+        return f"{target.arch} is in another room"
+
+    plugin = SimpleNamespace(
+        tilecore_describe_targets=hookimpl(describe), tilecore_explain_absence=hookimpl(explain)
+    )
+    register_backend("elsewhere", plugin)
+    try:
+        load = missing_device(describe()[0])
+        with pytest.raises(LaunchError, match="present here: one is in another room .*emulator"):
+            load()
+    finally:
+        unregister_backend("elsewhere")
 
 
 def test_dropped_kernels_are_collected() -> None:
