@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tilecore.compiler import lower
     from tilecore.driver import compile
+    from tilecore.hooks.manager import installed_backends, register_backend
     from tilecore.hooks.records import CompileOptions
     from tilecore.kernel import CompiledKernel
     from tilecore.language.jit import jit
+    from tilecore.targets import synchronize
 
-__all__ = ["CompileOptions", "CompiledKernel", "compile", "jit", "lower", "register_backend"]
+__all__ = [
+    "CompileOptions",
+    "CompiledKernel",
+    "compile",
+    "installed_backends",
+    "jit",
+    "lower",
+    "register_backend",
+    "synchronize",
+]
 
 _PLACES = {
     "compile": "tilecore.driver",
@@ -24,6 +36,8 @@ _PLACES = {
     "CompileOptions": "tilecore.hooks.records",
     "jit": "tilecore.language.jit",
     "register_backend": "tilecore.hooks.manager",
+    "installed_backends": "tilecore.hooks.manager",
+    "synchronize": "tilecore.targets",
 }
 
 

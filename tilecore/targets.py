@@ -70,3 +70,8 @@ def choose_target(
             )
         target = by_arch[arch]
     return target if device == "native" else replace(target, device=device)
+
+
+def synchronize(target: Target) -> None:
+    """Wait until all work launched on `target`'s current device is done."""
+    hooks_of(target.backend).call("tilecore_synchronize", target=target)

@@ -41,7 +41,6 @@ def to_host(tensor: Any) -> np.ndarray:
 
 def synchronizer(target: Target) -> Callable[[], Any]:
     """A function that waits for all work launched on `target`."""
-    from tilecore.hooks.manager import hooks_of
+    import tilecore
 
-    hooks = hooks_of(target.backend)
-    return lambda: hooks.call("tilecore_synchronize", target=target)
+    return lambda: tilecore.synchronize(target)

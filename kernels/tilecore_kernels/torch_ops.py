@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from tilecore import installed_backends
 from tilecore.errors import ArgumentError, BackendError
-from tilecore.hooks.manager import installed_backends
 from tilecore.targets import present_device
 from tilecore_kernels import compile_kernel
 from tilecore_kernels.attention_problem import AttentionProblem
