@@ -36,6 +36,8 @@ from tilecore.ir.stmts import (
     WarpScope,
     While,
 )
+from tilecore.ir.visit import map_stmts
+from tilecore.passes import copies_under_gemm
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
@@ -45,7 +47,6 @@ from tilecore.passes.lower_contraction import lower_gemm
 from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
 from tilecore.passes.lower_memory_contraction import lower_contraction_wait
 from tilecore.passes.lower_reduction import lower_reduce, reduce_of
-from tilecore.ir.visit import map_stmts
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
 
 
@@ -67,9 +68,21 @@ def lower_lanes(program: Program, context: Context) -> Program:
 
 def _block(block: Block, scope: LaneScope) -> Block:
     result: list[Stmt] = []
-    for stmt in block:
-        result += _stmt(stmt, scope)
+    position = 0
+    while position < len(block):
+        found = copies_under_gemm.split(block[position:])
+        if found is None:
+            result += _stmt(block[position], scope)
+            position += 1
+            continue
+        copies, nests = _each(found.copies, scope), _each(found.registers_only, scope)
+        result += [*nests, *lower_gemm(found.gemm, scope, copies)]
+        position += found.length
     return tuple(result)
+
+
+def _each(block: Block, scope: LaneScope) -> Block:
+    return tuple(lowered for stmt in block for lowered in _stmt(stmt, scope))
 
 
 def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
@@ -154,7 +167,7 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_async_copy(stmt, scope)
     if stmt.op == "bulk.load":
         return lower_bulk_load(stmt, scope)
-    if stmt.op == "contraction.wait":
+    if stmt.op in ("contraction.wait", "contraction.settle"):
         return lower_contraction_wait(stmt, scope)
     if stmt.op == "tile.reduce":
         reduce, scratch = reduce_of(stmt)

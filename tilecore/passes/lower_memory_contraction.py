@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from tilecore.errors import LoweringError
 from tilecore.ir.buffers import Region, Scope
-from tilecore.ir.expr import FALSE, Const, Expr, Unary, binary, const
 from tilecore.ir.dtypes import boolean
+from tilecore.ir.expr import FALSE, Const, Expr, Unary, binary, const
 from tilecore.ir.stmts import Block, For, Gemm, Intrinsic, LoopKind, Stmt
 from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma
@@ -54,9 +54,7 @@ def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> Block:
     tile = binary("add", binary("mul", tm, const(tiled.tiles_n)), tn)
     c = Region(flat_c, (binary("mul", tile, const(atom.c.registers)),), (const(atom.c.registers),))
     hints = (("a_mn_major", gemm.transpose_a), ("b_mn_major", not gemm.transpose_b))
-    one = Intrinsic(
-        f"mma.{atom.name}", (c, *a, *b, _accumulate(gemm, kk)), hints, gemm.loc
-    )
+    one = Intrinsic(f"mma.{atom.name}", (c, *a, *b, _accumulate(gemm, kk)), hints, gemm.loc)
     loops = _loop(tn, tiled.tiles_n, (one,))
     loops = _loop(kk, tiled.tiles_k, (_loop(tm, tiled.tiles_m, (loops,)),))
     registers = _registers(gemm, scope)
@@ -68,10 +66,10 @@ def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> Block:
 
 
 def lower_contraction_wait(stmt: Intrinsic, scope: LaneScope) -> Block:
-    """``contraction.wait``: until at most that many contractions run; names their registers."""
-    pending, *regions = stmt.args
-    registers = tuple(_whole(region, scope) for region in regions if isinstance(region, Region))
-    return (Intrinsic("contraction.wait", (pending, *registers), (), stmt.loc),)
+    """``contraction.wait`` (until at most that many contractions run) and ``contraction.settle``
+    (all work on these registers is done here): their fragments become arrays of registers."""
+    args = tuple(_whole(arg, scope) if isinstance(arg, Region) else arg for arg in stmt.args)
+    return (Intrinsic(stmt.op, args, (), stmt.loc),)
 
 
 def _registers(gemm: Gemm, scope: LaneScope) -> tuple[Region, ...]:

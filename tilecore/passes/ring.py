@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
-from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import map_exprs, map_stmts, walk_stmts
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.memory_effects import READ, Effect, steps_of
@@ -82,6 +82,22 @@ class Ring:
         """A region of the author's buffer in the slot of iteration `step`."""
         starts = (self.slot_of(step), *region.starts)
         return Region(buffer, starts, (None, *region.extents))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Copies whose data is first read by one statement, and that share barriers.
+
+    Attributes:
+        copies: as the author wrote them.
+        ring: their slots and barriers.
+        first, last: indices, in the loop's body, of the first and the last statement that reads.
+    """
+
+    copies: tuple[Copy, ...]
+    ring: Ring
+    first: int
+    last: int
 
 
 def _point(buffer: Buffer, at: Expr) -> Region:

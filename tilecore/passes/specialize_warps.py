@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest, PipelinePlan, PipelineRequest
@@ -48,10 +47,11 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
+from tilecore.passes.consumer_schedule import consumer_loop
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.plan_shared_memory import size_of
-from tilecore.passes.ring import Ring, inlined, rebuffered, substituted, writes_any
+from tilecore.passes.ring import Group, Ring, inlined, substituted, writes_any
 from tilecore.passes.scopes import Names, per_kernel, static, with_hint
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
@@ -66,22 +66,6 @@ def specialize_warps(program: Program, context: Context) -> Program:
         return _Specializer(kernel, names, context).run() or kernel
 
     return per_kernel(program, visit)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Copies whose data is first read by one statement, and that share barriers.
-
-    Attributes:
-        copies: as the author wrote them.
-        ring: their slots and barriers.
-        first, last: indices, in the loop's body, of the first and the last statement that reads.
-    """
-
-    copies: tuple[Copy, ...]
-    ring: Ring
-    first: int
-    last: int
 
 
 class _Specializer:
@@ -118,7 +102,7 @@ class _Specializer:
             if not groups:
                 return None
             producer.append(self.produce(stmt, groups))
-            consumer += self.consume(stmt, groups)
+            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names)
             for group in groups:
                 inits += group.ring.declarations(warps)
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)
@@ -276,59 +260,10 @@ class _Specializer:
                 body.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), (), copy.loc))
         return For(step, const(0, dtype), loop.extent, const(1, dtype), tuple(body), loc=loop.loc)
 
-    def consume(self, loop: For, groups: list[Group]) -> list[Stmt]:
-        """The loop of the warps that compute, and what must follow it."""
-        dtype = loop.var.dtype
-        counter = groups[0].ring.counter
-        copies = {id(copy) for group in groups for copy in group.copies}
-        body: list[Stmt] = []
-        if counter != loop.var:
-            value = binary("add", loop.start, binary("mul", counter, loop.step))
-            body.append(Let(loop.var, value, loop.loc))
-        slots = {
-            buffer.name: (buffer, group.ring.slot_of(counter))
-            for group in groups
-            for buffer in group.ring.buffers
-        }
-        after: list[Stmt] = []
-        overlapped = self.overlapped(loop, groups)
-        for index, stmt in enumerate(loop.body):
-            if id(stmt) in copies:
-                continue
-            body += [g.ring.wait_full(counter) for g in groups if g.first == index]
-            new = rebuffered(stmt, slots)
-            if overlapped and isinstance(new, Gemm):
-                new = dataclasses.replace(new, hints=with_hint(new.hints, "asynchronous", True))
-                body += [new, _wait(1, new)]
-                earlier = binary("gt", counter, const(0, dtype))
-                body.append(If(earlier, (groups[0].ring.release(counter, -1),)))
-                after.append(_wait(0, new))
-                continue
-            body.append(new)
-            for group in groups:
-                if group.last == index:
-                    if not isinstance(stmt, Gemm):
-                        body.append(Intrinsic("sync_warp"))
-                    body.append(group.ring.release(counter, 0))
-        loop = For(
-            counter, const(0, dtype), loop.extent, const(1, dtype), tuple(body),
-            LoopKind.SERIAL, None, loop.hints, loop.loc,
-        )  # fmt: skip
-        return [loop, *after]
-
-    def overlapped(self, loop: For, groups: list[Group]) -> bool:
-        """True when the one gemm of a loop may still run while the next one is started.
-
-        Its accumulator must be touched by nothing else in the loop, and it must be a contraction
-        that runs beside its warps (operands in memory).
-        """
-        gemms = [s for s in loop.body if isinstance(s, Gemm)]
-        others = [s for s in loop.body if not isinstance(s, Copy | Gemm | Let)]
-        copies = [s for s in loop.body if isinstance(s, Copy)]
-        if len(gemms) != 1 or others or len(groups) != 1 or len(copies) != len(groups[0].copies):
-            return False
-        atom = select_atom(gemms[0], self.kernel.threads, self.context)
-        return atom is not None and atom.b is None and atom.a is None
+    def runs_beside(self, gemm: Gemm) -> bool:
+        """True when a gemm's atom reads shared memory while its warps go on."""
+        atom = select_atom(gemm, self.kernel.threads, self.context)
+        return atom is not None and atom.b is None
 
     def assemble(
         self, inits: list[Stmt], producer: list[Stmt], consumer: list[Stmt], extra: int
@@ -358,10 +293,6 @@ class _Specializer:
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
-
-
-def _wait(pending: int, gemm: Gemm) -> Stmt:
-    return Intrinsic("contraction.wait", (const(pending), gemm.c), (), gemm.loc)
 
 
 def _is_pipelined(stmt: Stmt) -> bool:

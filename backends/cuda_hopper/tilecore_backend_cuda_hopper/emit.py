@@ -16,9 +16,9 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.target import Target
+from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
-from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
     WgmmaInstruction,
@@ -196,9 +196,7 @@ def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"{call}({d}, {', '.join(operands)}, {_expr(printer, accumulate)});"
 
 
-def _descriptor(
-    printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool
-) -> str:
+def _descriptor(printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool) -> str:
     layout = printer.kernel.layout_of(region.buffer)
     assert isinstance(layout, Layout) and isinstance(step, Expr)
     leading, stride, swizzle = descriptor_facts(layout, region.dtype, mn_major)
@@ -206,7 +204,11 @@ def _descriptor(
     if isinstance(step, Const) and step.value == 0:
         return text
     width = region.dtype.bytes
-    scaled = f"({printer.expressions.text(step)}) * {width}" if width > 1 else printer.expressions.text(step)
+    scaled = (
+        f"({printer.expressions.text(step)}) * {width}"
+        if width > 1
+        else printer.expressions.text(step)
+    )
     return f"hopper::advance({text}, {scaled})"
 
 
@@ -233,6 +235,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "registers.more": _registers(1),
         "contraction.begin": _begin,
         "contraction.commit": lambda printer, stmt: "hopper::wgmma_commit();",
+        "contraction.settle": lambda printer, stmt: _pins(printer, stmt.args).rstrip(),
         "contraction.wait": _wait,
         "warp.elect": _elect,
         "warp.first_lane": _first_lane,

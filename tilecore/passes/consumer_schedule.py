@@ -1,0 +1,281 @@
+"""What consumer warps do in one pipelined loop: waits, contractions in flight, releases.
+
+Three schedules, the first that fits:
+
+  chained   one gemm, its accumulator touched by nothing else in the loop:
+              wait full(k); gemm(k); wait for gemm(k - 1); release(k - 1)
+  delayed   a gemm at the end whose result is needed late: it runs under the next iteration's work
+              gemm_first(k); gemm_last(k - 1); wait for gemm_first; release its slot; work that
+              touches no operand of gemm_last; wait for gemm_last; release its slot; the other work
+              (iteration 0 stands before the loop, gemm_last of the last one after it)
+  plain     every gemm is waited for where it stands
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Expr, Var, binary, const, free_vars
+from tilecore.ir.stmts import (
+    Allocate,
+    Atomic,
+    Block,
+    Copy,
+    For,
+    Gemm,
+    If,
+    Intrinsic,
+    Let,
+    LoopKind,
+    Parallel,
+    Stmt,
+)
+from tilecore.ir.visit import buffers_in, substitute_block, walk_stmts
+from tilecore.passes.ring import Group, rebuffered
+from tilecore.passes.scopes import Names, with_hint
+
+RunsBeside = Callable[[Gemm], bool]
+"""Whether a gemm's atom runs beside the warps that issue it."""
+
+
+def consumer_loop(
+    loop: For, groups: list[Group], runs_beside: RunsBeside, names: Names
+) -> list[Stmt]:
+    """The consumers' loop and what must stand around it."""
+    taken = {id(copy) for group in groups for copy in group.copies}
+    if _is_chain(loop, groups, runs_beside):
+        return _chained(loop, groups[0], taken)
+    delayed = _delayed_parts(loop, groups, taken, runs_beside)
+    if delayed is not None:
+        return _delayed(loop, delayed, names)
+    return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken))]
+
+
+def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
+    counter = groups[0].ring.counter
+    slots = _slots(groups, counter)
+    body = _head(loop, counter)
+    for index, stmt in enumerate(loop.body):
+        if id(stmt) in taken:
+            continue
+        body += [g.ring.wait_full(counter) for g in groups if g.first == index]
+        body.append(rebuffered(stmt, slots))
+        for group in groups:
+            if group.last == index:
+                if not isinstance(stmt, Gemm):
+                    body.append(Intrinsic("sync_warp"))
+                body.append(group.ring.release(counter, 0))
+    return body
+
+
+# --- one gemm ------------------------------------------------------------------------------------
+
+
+def _is_chain(loop: For, groups: list[Group], runs_beside: RunsBeside) -> bool:
+    gemms = [s for s in loop.body if isinstance(s, Gemm)]
+    others = [s for s in loop.body if not isinstance(s, Copy | Gemm | Let)]
+    copies = [s for s in loop.body if isinstance(s, Copy)]
+    if len(gemms) != 1 or others or len(groups) != 1 or len(copies) != len(groups[0].copies):
+        return False
+    return runs_beside(gemms[0]) and gemms[0].a.buffer.scope is Scope.SHARED
+
+
+def _chained(loop: For, group: Group, taken: set[int]) -> list[Stmt]:
+    ring = group.ring
+    counter = ring.counter
+    slots = _slots([group], counter)
+    body = _head(loop, counter)
+    after: list[Stmt] = []
+    for stmt in loop.body:
+        if id(stmt) in taken:
+            continue
+        new = rebuffered(stmt, slots)
+        if isinstance(new, Gemm):
+            body += [ring.wait_full(counter), _asynchronous(new), _wait(1, new)]
+            earlier = binary("gt", counter, const(0, counter.dtype))
+            body.append(If(earlier, (ring.release(counter, -1),)))
+            after.append(_wait(0, new))
+        else:
+            body.append(new)
+    return [_loop(loop, counter, body), *after]
+
+
+# --- the last gemm one iteration late ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Delayed:
+    """The parts of a loop's body for the delayed schedule.
+
+    Attributes:
+        lets: scalar definitions at its begin.
+        allocates: declarations of registers, moved in front of the loop.
+        first, last: the two contractions, with the groups that they read (None: none).
+        early: work that touches no operand of `last`.
+        late: work that does.
+    """
+
+    lets: tuple[Let, ...]
+    allocates: tuple[Allocate, ...]
+    first: Gemm
+    first_group: Group | None
+    last: Gemm
+    last_group: Group
+    early: Block
+    late: Block
+
+
+def _delayed_parts(
+    loop: For, groups: list[Group], taken: set[int], runs_beside: RunsBeside
+) -> _Delayed | None:
+    staying = [(k, s) for k, s in enumerate(loop.body) if id(s) not in taken]
+    gemms = [(k, s) for k, s in staying if isinstance(s, Gemm)]
+    inner = [s for s in walk_stmts(loop.body) if isinstance(s, Gemm)]
+    if len(gemms) != 2 or len(inner) != 2 or staying[-1][0] != gemms[1][0]:
+        return None
+    (first_at, first), (last_at, last) = gemms
+    if not (runs_beside(first) and runs_beside(last)) or last.a.buffer.scope is not Scope.FRAGMENT:
+        return None
+    first_group = next((g for g in groups if g.first == g.last == first_at), None)
+    last_group = next((g for g in groups if g.first == g.last == last_at), None)
+    if last_group is None or len(groups) != 1 + (first_group is not None):
+        return None
+    operands = {last.a.buffer.name, last.c.buffer.name}
+    if operands & {region.buffer.name for region in (first.a, first.b, first.c)}:
+        return None
+    before = [s for k, s in staying if k < first_at]
+    between = [s for k, s in staying if first_at < k < last_at]
+    lets = tuple(s for s in before if isinstance(s, Let))
+    allocates = tuple(s for s in (*before, *between) if isinstance(s, Allocate))
+    if any(not isinstance(s, Let | Allocate) for s in before):
+        return None
+    if any(a.buffer.scope not in (Scope.FRAGMENT, Scope.LOCAL) or a.init for a in allocates):
+        return None
+    if any(isinstance(s, Let | Allocate) for s in walk_stmts(tuple(between)) if s not in allocates):
+        return None
+    work = [s for s in between if not isinstance(s, Allocate)]
+    late_at = next((n for n, s in enumerate(work) if _touches(s, operands)), len(work))
+    early, late = tuple(work[:late_at]), tuple(work[late_at:])
+    bound = {loop.var.name} | {s.var.name for s in lets}
+    if _reads(last.b, bound):
+        return None
+    return _Delayed(lets, allocates, first, first_group, last, last_group, early, late)
+
+
+def _touches(stmt: Stmt, names: set[str]) -> bool:
+    return any(buffer.name in names for buffer in buffers_in((stmt,)))
+
+
+def _reads(region: Region, names: set[str]) -> bool:
+    return any(var.name in names for start in region.starts for var in free_vars(start))
+
+
+def _delayed(loop: For, parts: _Delayed, names: Names) -> list[Stmt]:
+    ring = parts.last_group.ring
+    counter = ring.counter
+    dtype = counter.dtype
+    zero, one = const(0, dtype), const(1, dtype)
+    exists = binary("gt", loop.extent, zero)
+    body = [*_head(loop, counter), *_iteration(parts, counter, loop.extent, delayed=True)]
+    rest = For(
+        counter, one, binary("sub", loop.extent, one), one, tuple(body),
+        LoopKind.SERIAL, None, loop.hints, loop.loc,
+    )  # fmt: skip
+    first: Block = _iteration(parts, zero, loop.extent, delayed=False)
+    first = substitute_block(first, {loop.var: loop.start})
+    first = renamed(first, names)
+    last_step = binary("sub", loop.extent, one)
+    final = (ring.wait_full(last_step), _at(parts.last, parts.last_group, last_step))
+    return [*parts.allocates, If(exists, first), rest, If(exists, final)]
+
+
+def _iteration(parts: _Delayed, step: Expr, extent: Expr, delayed: bool) -> Block:
+    """One iteration; `delayed` says that the iteration before left its last gemm undone."""
+    dtype = step.dtype  # type: ignore[attr-defined]
+    ring, first_ring = parts.last_group.ring, parts.first_group and parts.first_group.ring
+    result: list[Stmt] = [*parts.lets]
+    if first_ring is not None and not delayed:
+        result.append(first_ring.wait_full(step))
+    result.append(_asynchronous(_at(parts.first, parts.first_group, step)))
+    if delayed:
+        before = binary("sub", step, const(1, dtype))
+        result.append(ring.wait_full(before))
+        result.append(_asynchronous(_at(parts.last, parts.last_group, before)))
+    result.append(_wait(1 if delayed else 0, parts.first))
+    if first_ring is not None:
+        result.append(first_ring.release(step, 0))
+    result += parts.early
+    result.append(Intrinsic("contraction.settle", (parts.first.c,)))
+    if first_ring is not None:
+        # Needed at the begin of the next iteration; as a branch it keeps the work above in front
+        # of the wait below.
+        after = binary("add", step, const(1, dtype))
+        result.append(If(binary("lt", after, extent), (first_ring.wait_full(after),)))
+    if delayed:
+        result.append(_wait(0, parts.last, with_a=True))
+        result.append(ring.release(step, -1))
+    return (*result, *parts.late)
+
+
+def renamed(block: Block, names: Names) -> Block:
+    """A second copy of a block, with new names for all that it binds."""
+    mapping: dict[Var, Expr] = {}
+    for stmt in walk_stmts(block):
+        bound: tuple[Var, ...] = ()
+        match stmt:
+            case For(var=var) | Let(var=var):
+                bound = (var,)
+            case Parallel(vars=variables):
+                bound = variables
+            case Atomic(previous=Var() as var):
+                bound = (var,)
+            case _:
+                pass
+        for var in bound:
+            mapping[var] = dataclasses.replace(var, name=names.fresh(var.name))
+    return substitute_block(block, mapping)
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _slots(groups: list[Group], step: Expr) -> dict[str, tuple[Buffer, Expr]]:
+    return {
+        buffer.name: (buffer, group.ring.slot_of(step))
+        for group in groups
+        for buffer in group.ring.buffers
+    }
+
+
+def _at(gemm: Gemm, group: Group | None, step: Expr) -> Gemm:
+    """A gemm on the slots of iteration `step`."""
+    new = gemm if group is None else rebuffered(gemm, _slots([group], step))
+    assert isinstance(new, Gemm)
+    return new
+
+
+def _head(loop: For, counter: Var) -> list[Stmt]:
+    if counter == loop.var:
+        return []
+    value = binary("add", loop.start, binary("mul", counter, loop.step))
+    return [Let(loop.var, value, loop.loc)]
+
+
+def _loop(loop: For, counter: Var, body: list[Stmt]) -> For:
+    dtype = loop.var.dtype
+    return For(
+        counter, const(0, dtype), loop.extent, const(1, dtype), tuple(body),
+        LoopKind.SERIAL, None, loop.hints, loop.loc,
+    )  # fmt: skip
+
+
+def _asynchronous(gemm: Gemm) -> Gemm:
+    return dataclasses.replace(gemm, hints=with_hint(gemm.hints, "asynchronous", True))
+
+
+def _wait(pending: int, gemm: Gemm, with_a: bool = False) -> Stmt:
+    regions = (gemm.c, gemm.a) if with_a else (gemm.c,)
+    return Intrinsic("contraction.wait", (const(pending), *regions), (), gemm.loc)
