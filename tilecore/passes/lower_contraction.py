@@ -12,57 +12,40 @@ lanes and registers.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tilecore.hooks.records import MatrixLoad
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import FALSE, TRUE, Call, Cast, Expr, Load, binary, const
+from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
+from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
 from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_fma import lower_fma
 from tilecore.passes.lower_memory_contraction import lower_memory_gemm
+from tilecore.passes.operand_loads import (
+    Operand,
+    base_coordinates,
+    clamped,
+    plain_loads,
+    unrolled,
+    vector_loads,
+)
 from tilecore.passes.scopes import static
-from tilecore.passes.spread import register_modes
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """One operand of a tiled gemm.
+def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
+    """Lower a gemm, on its atom or by multiply-adds.
 
-    Attributes:
-        region: where it is stored.
-        atom: register layout of one atom over the STORED axes (row axis first as stored).
-        depth_axis: which stored axis is k.
-        tiles: atoms of one lane group along the other axis.
-        group: index of the lane's group along the other axis.
-        step: atom extent along the other axis.
-        depth: atom extent along k.
-        round: operation applied to loaded values, or "".
-        dtype: what the atom takes.
-        is_b: whether this is the right-hand operand.
+    `between` are lowered statements that do not touch the gemm's operands (copies for later
+    iterations): they are issued under the matrix work instead of before it.
     """
-
-    region: Region
-    atom: FragmentLayout
-    depth_axis: int
-    tiles: int
-    group: Expr
-    step: int
-    depth: int
-    round: str
-    dtype: DType
-    is_b: bool
-
-
-def lower_gemm(gemm: Gemm, scope: LaneScope) -> Block:
-    """Lower a gemm, on its atom or by multiply-adds."""
     atom = select_atom(gemm, scope.threads, scope.context)
     if atom is None:
-        return (*_clear(gemm, scope), *lower_fma(gemm, scope))
+        return (*_clear(gemm, scope), *between, *lower_fma(gemm, scope))
     tiled = tile_mma(gemm, atom, scope.threads)
     if atom.b is None:
         return lower_memory_gemm(gemm, tiled, scope)
@@ -78,7 +61,7 @@ def lower_gemm(gemm: Gemm, scope: LaneScope) -> Block:
         gemm.b, _transposed(atom.b, gemm.transpose_b), 1 if gemm.transpose_b else 0,
         tiled.tiles_n, group_n, atom.n, atom.k, atom.b_round, atom.register_dtype or atom.b_dtype, True,
     )  # fmt: skip
-    return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, scope))
+    return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
 
 
 def _transposed(layout: FragmentLayout, swap: bool) -> FragmentLayout:
@@ -98,7 +81,9 @@ def _clear(gemm: Gemm, scope: LaneScope) -> Block:
     return (loop,) if gemm.clear_accum == TRUE else (If(gemm.clear_accum, (loop,)),)
 
 
-def _main(gemm: Gemm, tiled: TiledMma, a: Operand, b: Operand, scope: LaneScope) -> Block:
+def _main(
+    gemm: Gemm, tiled: TiledMma, a: Operand, b: Operand, between: Block, scope: LaneScope
+) -> Block:
     atom = tiled.atom
     k = scope.var("kk", 0, tiled.tiles_k - 1)
     tm = scope.var("tm", 0, tiled.tiles_m - 1)
@@ -113,12 +98,34 @@ def _main(gemm: Gemm, tiled: TiledMma, a: Operand, b: Operand, scope: LaneScope)
         (Region(flat, (c_at,), (const(atom.c.registers),)), a_at, b_at),
         (), gemm.loc,
     )  # fmt: skip
-    body: Block = (_loop(tm, tiled.tiles_m, (_loop(tn, tiled.tiles_n, (mma,)),)),)
-    return (*before_a, *before_b, _loop(k, tiled.tiles_k, (*fill_a, *fill_b, *body)))
+    body: Block = (unrolled(tm, tiled.tiles_m, (unrolled(tn, tiled.tiles_n, (mma,)),)),)
+    slice_of_k = (*fill_a, *fill_b, *body)
+    if not between or tiled.tiles_k < 2:
+        return (*before_a, *before_b, *between, unrolled(k, tiled.tiles_k, slice_of_k))
+    first = unrolled(k, 1, slice_of_k)
+    later = scope.var("kk", 1, tiled.tiles_k - 1)
+    rest = substitute_block(_renamed(slice_of_k, scope), {k: later})
+    loop = For(later, const(1), const(tiled.tiles_k - 1), const(1), rest, LoopKind.UNROLL)
+    return (*before_a, *before_b, first, *between, loop)
 
 
-def _loop(var: Expr, extent: int, body: Block) -> Stmt:
-    return For(var, const(0), const(extent), const(1), body, LoopKind.UNROLL)  # type: ignore[arg-type]
+def _renamed(block: Block, scope: LaneScope) -> Block:
+    """`block` with its loops over variables of new names: names are unique in a program."""
+    for stmt in walk_stmts(block):
+        if isinstance(stmt, For):
+            low, high = scope.ranges.of[stmt.var.name]
+            new = scope.var(stmt.var.name, low or 0, high or 0)
+            block = substitute_block(_rebound(block, stmt.var, new), {stmt.var: new})
+    return block
+
+
+def _rebound(block: Block, old: Var, new: Var) -> Block:
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var == old:
+            return dataclasses.replace(stmt, var=new)
+        return None
+
+    return map_stmts(block, visit)
 
 
 def _operand(
@@ -138,7 +145,9 @@ def _operand(
     at = Region(registers, (binary("mul", tile, const(count)),), (const(count),))
     fill = _matrix_loads(operand, registers, k, tiled, scope)
     if fill is None:
-        fill = _plain_loads(operand, registers, k, scope)
+        fill = vector_loads(operand, registers, k, scope)
+    if fill is None:
+        fill = plain_loads(operand, registers, k, scope)
     return (Allocate(registers),), (*fill, *_round(operand, registers, scope)), at
 
 
@@ -148,69 +157,7 @@ def _round(operand: Operand, registers: Buffer, scope: LaneScope) -> Block:
     count = operand.tiles * operand.atom.registers
     r = scope.var("r", 0, count - 1)
     value = Call(operand.round, (Load(registers, (r,)),), registers.dtype)
-    return (_loop(r, count, (Store(registers, (r,), value),)),)
-
-
-def _base(operand: Operand, k: Expr, tile: Expr | int, scope: LaneScope) -> tuple[Expr, Expr]:
-    """Stored coordinates of an atom's first element."""
-    tile_expr = const(tile) if isinstance(tile, int) else tile
-    index = binary("add", binary("mul", operand.group, const(operand.tiles)), tile_expr)
-    other = binary("mul", index, const(operand.step))
-    along_k = binary("mul", k, const(operand.depth))
-    pair = (along_k, other) if operand.depth_axis == 0 else (other, along_k)
-    return scope.ranges.simplify(pair[0]), scope.ranges.simplify(pair[1])
-
-
-def _clamped(
-    operand: Operand, coordinates: tuple[Expr, Expr], scope: LaneScope, columns: int = 1
-) -> tuple[Expr, ...]:
-    """Coordinates held inside the operand: padded rows repeat the last one (never stored).
-
-    `columns` neighbours along the second axis are read at once.
-    """
-    shape = static(operand.region)
-    result = []
-    for axis, coordinate in enumerate(coordinates):
-        if axis != operand.depth_axis:
-            limit = const(shape[axis] - (columns if axis == 1 else 1))
-            coordinate = scope.ranges.simplify(binary("min", coordinate, limit))
-        result.append(coordinate)
-    return tuple(result)
-
-
-def _plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block:
-    """Element by element, each lane its own."""
-    flat = scope.lane_buffer(operand.region.buffer)
-    modes = register_modes(operand.atom)
-    tile = scope.var("t", 0, operand.tiles - 1)
-    digits = [(scope.var("r", 0, mode.extent - 1), mode) for _, _, mode in modes]
-    base = _base(operand, k, tile, scope)
-    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
-    coordinates: list[Expr] = []
-    for axis in (0, 1):
-        total: Expr = base[axis]
-        weight = 1
-        for mode in operand.atom.axes[axis]:
-            if mode.space == "thread":
-                digit = binary("floordiv", lane, const(mode.stride))
-                digit = binary("floormod", digit, const(mode.extent))
-            else:
-                digit = next((v for v, m in digits if m == mode), const(0))
-            total = binary("add", total, binary("mul", digit, const(weight)))
-            weight *= mode.extent
-        coordinates.append(scope.ranges.simplify(total))
-    at = _clamped(operand, (coordinates[0], coordinates[1]), scope)
-    indices = operand.region.indices(at)
-    register: Expr = binary("mul", tile, const(operand.atom.registers))
-    for digit, mode in digits:
-        register = binary("add", register, binary("mul", digit, const(mode.stride)))
-    value: Expr = Load(flat, (scope.offset(operand.region.buffer, indices),))
-    if not scope.is_same_storage(flat.dtype, operand.dtype):
-        value = Cast(value, operand.dtype)
-    body: Block = (Store(registers, (register,), value),)
-    for digit, mode in reversed(digits):
-        body = (_loop(digit, mode.extent, body),)
-    return (_loop(tile, operand.tiles, body),)
+    return (unrolled(r, count, (Store(registers, (r,), value),)),)
 
 
 # --- matrix loads ------------------------------------------------------------------------------
@@ -331,7 +278,7 @@ def _address(
     """The row that this lane passes: of matrix ``lane / rows``, row ``lane % rows``."""
     lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
     row_in_matrix = scope.ranges.simplify(binary("floormod", lane, const(load.rows)))
-    base = _base(operand, k, 0, scope)
+    base = base_coordinates(operand, k, 0, scope)
     places = [_stored(matrix, operand) for matrix in group]
     coordinates: list[Expr] = []
     for axis in (0, 1):
@@ -346,6 +293,6 @@ def _address(
         if axis == 0:
             total = binary("add", total, row_in_matrix)
         coordinates.append(scope.ranges.simplify(total))
-    at = _clamped(operand, (coordinates[0], coordinates[1]), scope, load.layout.shape[1])
+    at = clamped(operand, (coordinates[0], coordinates[1]), scope, load.layout.shape[1])
     indices = operand.region.indices(at)
     return Region(flat, (scope.offset(operand.region.buffer, indices),), (const(1),))

@@ -1,0 +1,179 @@
+"""Operand registers of an MMA atom filled from memory by each lane for itself.
+
+Where a lane's registers are neighbours in memory, one vector access brings them; element by element
+otherwise. `lower_contraction` prefers matrix loads where the target has them and they fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Cast, Expr, Load, Var, binary, const
+from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
+from tilecore.ir.stmts import Block, For, Intrinsic, LoopKind, Stmt, Store
+from tilecore.passes.bounds import divisor
+from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.scopes import static
+from tilecore.passes.spread import register_modes
+
+_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a tiled gemm.
+
+    Attributes:
+        region: where it is stored.
+        atom: register layout of one atom over the STORED axes (row axis first as stored).
+        depth_axis: which stored axis is k.
+        tiles: atoms of one lane group along the other axis.
+        group: index of the lane's group along the other axis.
+        step: atom extent along the other axis.
+        depth: atom extent along k.
+        round: operation applied to loaded values, or "".
+        dtype: what the atom takes.
+        is_b: whether this is the right-hand operand.
+    """
+
+    region: Region
+    atom: FragmentLayout
+    depth_axis: int
+    tiles: int
+    group: Expr
+    step: int
+    depth: int
+    round: str
+    dtype: DType
+    is_b: bool
+
+
+def unrolled(var: Expr, extent: int, body: Block) -> Stmt:
+    """An unrolled loop of `var` from 0."""
+    return For(var, const(0), const(extent), const(1), body, LoopKind.UNROLL)  # type: ignore[arg-type]
+
+
+def base_coordinates(
+    operand: Operand, k: Expr, tile: Expr | int, scope: LaneScope
+) -> tuple[Expr, Expr]:
+    """Stored coordinates of an atom's first element."""
+    tile_expr = const(tile) if isinstance(tile, int) else tile
+    index = binary("add", binary("mul", operand.group, const(operand.tiles)), tile_expr)
+    other = binary("mul", index, const(operand.step))
+    along_k = binary("mul", k, const(operand.depth))
+    pair = (along_k, other) if operand.depth_axis == 0 else (other, along_k)
+    return scope.ranges.simplify(pair[0]), scope.ranges.simplify(pair[1])
+
+
+def clamped(
+    operand: Operand, coordinates: tuple[Expr, Expr], scope: LaneScope, columns: int = 1
+) -> tuple[Expr, ...]:
+    """Coordinates held inside the operand: padded rows repeat the last one (never stored).
+
+    `columns` neighbours along the second axis are read at once.
+    """
+    shape = static(operand.region)
+    result = []
+    for axis, coordinate in enumerate(coordinates):
+        if axis != operand.depth_axis:
+            limit = const(shape[axis] - (columns if axis == 1 else 1))
+            coordinate = scope.ranges.simplify(binary("min", coordinate, limit))
+        result.append(coordinate)
+    return tuple(result)
+
+
+Digits = list[tuple[Var, FragmentMode]]
+
+
+def _lane_coordinates(
+    operand: Operand, k: Expr, tile: Expr, digits: Digits, scope: LaneScope
+) -> tuple[Expr, Expr]:
+    """Stored coordinates of the element that a lane holds in one register, by its digits."""
+    base = base_coordinates(operand, k, tile, scope)
+    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
+    coordinates: list[Expr] = []
+    for axis in (0, 1):
+        total: Expr = base[axis]
+        weight = 1
+        for mode in operand.atom.axes[axis]:
+            if mode.space == "thread":
+                digit = binary("floordiv", lane, const(mode.stride))
+                digit = binary("floormod", digit, const(mode.extent))
+            else:
+                digit = next((v for v, m in digits if m == mode), const(0))
+            total = binary("add", total, binary("mul", digit, const(weight)))
+            weight *= mode.extent
+        coordinates.append(scope.ranges.simplify(total))
+    return coordinates[0], coordinates[1]
+
+
+def _register(operand: Operand, tile: Expr, digits: Digits) -> Expr:
+    register: Expr = binary("mul", tile, const(operand.atom.registers))
+    for digit, mode in digits:
+        register = binary("add", register, binary("mul", digit, const(mode.stride)))
+    return register
+
+
+def vector_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block | None:
+    """Runs of neighbours along the last stored axis by one access each, each lane its own.
+
+    None where a lane holds no such run, where memory does not keep it together and aligned, or
+    where values must be converted.
+    """
+    region, buffer = operand.region, operand.region.buffer
+    last = buffer.rank - 1
+    run = operand.atom.axes[1][0]
+    flat = scope.lane_buffer(buffer)
+    if run.space != REGISTER or run.stride != 1 or run.extent < 2 or region.axes[-1] != last:
+        return None
+    if buffer.scope is not Scope.SHARED or not scope.is_same_storage(flat.dtype, operand.dtype):
+        return None
+    width = min(run.extent, max(1, _VECTOR_BYTES // operand.dtype.bytes))
+    starts = divisor(scope.ranges.simplify(region.starts[last]))
+    if any(
+        extent % width
+        for extent in (
+            run.extent, scope.shared_layout(buffer).contiguous_run(last), starts,
+            static(region)[1], static(buffer)[last],
+        )
+    ):  # fmt: skip
+        return None
+    tile = scope.var("t", 0, operand.tiles - 1)
+    digits = [
+        (scope.var("r", 0, m.extent - 1), m) for _, _, m in register_modes(operand.atom) if m != run
+    ]
+    piece = scope.var("r", 0, run.extent // width - 1)
+    row, column = _lane_coordinates(operand, k, tile, digits, scope)
+    offset = binary("mul", piece, const(width))
+    column = scope.ranges.simplify(binary("add", column, offset))
+    at = clamped(operand, (row, column), scope, width)
+    source = Region(flat, (scope.offset(buffer, region.indices(at)),), (const(width),))
+    register = binary("add", _register(operand, tile, digits), offset)
+    body: Block = (
+        Intrinsic("lane.move", (source, Region(registers, (register,), (const(width),)))),
+    )
+    for digit, extent in [
+        (piece, run.extent // width),
+        *((d, m.extent) for d, m in reversed(digits)),
+    ]:
+        body = (unrolled(digit, extent, body),)
+    return (unrolled(tile, operand.tiles, body),)
+
+
+def plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block:
+    """Element by element, each lane its own."""
+    flat = scope.lane_buffer(operand.region.buffer)
+    tile = scope.var("t", 0, operand.tiles - 1)
+    digits = [(scope.var("r", 0, m.extent - 1), m) for _, _, m in register_modes(operand.atom)]
+    at = clamped(operand, _lane_coordinates(operand, k, tile, digits, scope), scope)
+    indices = operand.region.indices(at)
+    register = _register(operand, tile, digits)
+    value: Expr = Load(flat, (scope.offset(operand.region.buffer, indices),))
+    if not scope.is_same_storage(flat.dtype, operand.dtype):
+        value = Cast(value, operand.dtype)
+    body: Block = (Store(registers, (register,), value),)
+    for digit, mode in reversed(digits):
+        body = (unrolled(digit, mode.extent, body),)
+    return (unrolled(tile, operand.tiles, body),)
