@@ -18,9 +18,8 @@ _STORAGE = {
     "float64": "double",
     "float32": "float",
     "tfloat32": "float",
-    "float16": "half",
-    "bfloat16": "bfloat",
 }
+_HALVES = {"float16": "half", "bfloat16": "bfloat"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,9 @@ _TINY = {
 
 
 def storage_type(dtype: DType) -> str:
-    """LLVM type of one element in memory.
+    """LLVM type of one element in memory; floats narrower than fp32 are integers there.
+
+    LLVM has no operation on them that all CPUs can do, except their conversions.
 
     Raises:
         UnsupportedError: sub-byte types, which have no address of their own.
@@ -68,8 +69,9 @@ def widen(w: FunctionWriter, value: Value, dtype: DType) -> Value:
     """Storage form to compute form."""
     if dtype.is_bool:
         return w.icmp("ne", value, w.const(0, value.type))
-    if dtype.name in ("float16", "bfloat16"):
-        return w.cast("fpext", value, like(value.type, "float"))
+    if dtype.name in _HALVES:
+        half = w.bitcast(value, like(value.type, _HALVES[dtype.name]))
+        return w.cast("fpext", half, like(value.type, "float"))
     if dtype.name == "float8_e8m0fnu":
         return _widen_exponent(w, value)
     if dtype.name in _TINY:
@@ -81,10 +83,11 @@ def narrow(w: FunctionWriter, value: Value, dtype: DType) -> Value:
     """Compute form to storage form; rounds to nearest even."""
     if dtype.is_bool:
         return w.cast("zext", value, like(value.type, "i8"))
-    if dtype.name == "bfloat16" and w.module.flushes_bf16:
-        return _narrow_bf16(w, value)
-    if dtype.name in ("float16", "bfloat16"):
-        return w.cast("fptrunc", value, like(value.type, _STORAGE[dtype.name]))
+    if dtype.name == "bfloat16":
+        return _quick_bf16(w, value) if w.module.flushes_bf16 else _exact_bf16(w, value)
+    if dtype.name == "float16":
+        half = w.cast("fptrunc", value, like(value.type, "half"))
+        return w.bitcast(half, like(value.type, "i16"))
     if dtype.name == "tfloat32":
         return _round_mantissa(w, value, 10)
     if dtype.name == "float8_e8m0fnu":
@@ -94,7 +97,7 @@ def narrow(w: FunctionWriter, value: Value, dtype: DType) -> Value:
     return value
 
 
-def _narrow_bf16(w: FunctionWriter, value: Value) -> Value:
+def _quick_bf16(w: FunctionWriter, value: Value) -> Value:
     """The hardware's conversion, and a detour for vectors with subnormals, which it flushes."""
     lanes = lane_count(value.type)
     if lanes in (4, 8, 16):
@@ -110,14 +113,27 @@ def _narrow_bf16(w: FunctionWriter, value: Value) -> Value:
     label, before = w.fresh("bf16."), w.block
     w.terminate(f"br {is_any}, label %{label}.exact, label %{label}.end, !prof !0")
     w.begin_block(f"{label}.exact")
-    wide = like(value.type, "i32")
-    bits = w.bitcast(value, wide)
-    odd = w.binary("and", w.binary("lshr", bits, w.const(16, wide)), w.const(1, wide))
-    moved = w.binary("lshr", w.add(w.add(bits, odd), w.const(0x7FFF, wide)), w.const(16, wide))
+    moved = _round_to_high_half(w, value)
     exact = w.select(is_tiny, w.cast("trunc", moved, short), quick)
     w.begin_block(f"{label}.end")
     merged = w.emit(short, f"phi {short} [{quick.ref}, %{before}], [{exact.ref}, %{label}.exact]")
-    return w.bitcast(merged, like(value.type, "bfloat"))
+    return merged
+
+
+def _round_to_high_half(w: FunctionWriter, value: Value) -> Value:
+    """The upper 16 bits of an fp32, the lower ones rounded off to nearest even."""
+    wide = like(value.type, "i32")
+    bits = w.bitcast(value, wide)
+    odd = w.binary("and", w.binary("lshr", bits, w.const(16, wide)), w.const(1, wide))
+    return w.binary("lshr", w.add(w.add(bits, odd), w.const(0x7FFF, wide)), w.const(16, wide))
+
+
+def _exact_bf16(w: FunctionWriter, value: Value) -> Value:
+    """The conversion in integer arithmetic, for CPUs that have none."""
+    moved = _round_to_high_half(w, value)
+    quiet = w.const(0x7FC0, moved.type)
+    moved = w.select(w.fcmp("uno", value, value), quiet, moved)
+    return w.cast("trunc", moved, like(value.type, "i16"))
 
 
 def _widen_exponent(w: FunctionWriter, value: Value) -> Value:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tilecore.ir.dtypes import DType, float32
 
-from .builder import FunctionWriter, ModuleWriter, Value, vector_type
+from .builder import FunctionWriter, ModuleWriter, Value, like, vector_type
 from .conversions import compute_type, convert, storage_type, widen
 from .host import HostCpu
 
@@ -367,7 +367,7 @@ class _MicroKernel:
         w, shape, plan = self.w, self.shape, self.plan
         stored = w.load(place, vector_type(storage_type(shape.b_dtype), self.lanes * plan.group))
         if plan.kind == "dot":
-            return stored
+            return w.bitcast(stored, like(stored.type, "bfloat"))
         return convert(w, widen(w, stored, shape.b_dtype), shape.b_dtype, shape.c_dtype)
 
     def _multiply(self, a: Value, b: Value, total: Value) -> Value:

@@ -141,7 +141,8 @@ def _safe(s: BlockState, buffer: Buffer, kind: str) -> Value:
 
         from tilecore.ir.dtypes import numpy_dtype
 
-        code = np.array(buffer.safe_value).astype(numpy_dtype(buffer.dtype)).view(np.uint8)
+        stored = np.array(buffer.safe_value).astype(numpy_dtype(buffer.dtype))
+        code = stored.view(f"u{buffer.dtype.bytes}")
         return w.const(int(code), kind)
     return w.const(buffer.safe_value, kind)
 
