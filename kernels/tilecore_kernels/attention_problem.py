@@ -197,6 +197,8 @@ def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target
     width = dtype_bytes(problem.dtype)
     keys = config.num_stages * config.block_k * (problem.dim + problem.dim_v)
     smem_bytes = (config.block_q * problem.dim + keys) * width
+    if width > 2:  # only 16-bit weights go from accumulator to operand without leaving registers
+        smem_bytes += config.block_q * config.block_k * width
     fragment_bytes = config.block_q * (config.block_k * (4 + width) + problem.dim_v * 4)
     # Each warp owns whole rows of an atom, which is 16 rows high on every known target.
     rows_for_warps = config.threads // target.lanes_per_warp * 16 <= config.block_q
