@@ -93,8 +93,18 @@ class _Specializer:
         producer: list[Stmt] = []
         consumer: list[Stmt] = []
         inits: list[Stmt] = []
+        waiting: list[tuple[Buffer, Stmt]] = []
         warps = self.kernel.threads // self.context.target.lanes_per_warp
         for stmt in staying:
+            if isinstance(stmt, Copy) and self.fits_once(stmt, staying):
+                ring = self.ring((stmt,), 1, None)
+                producer += self.produce_once(stmt, ring)
+                inits += ring.declarations(warps)[::2]  # nobody waits for an empty slot
+                waiting.append((stmt.dst.buffer, ring.wait_full(const(0))))
+                continue
+            for buffer, wait in [w for w in waiting if w[0] in buffers_in((stmt,))]:
+                consumer.append(wait)
+                waiting.remove((buffer, wait))
             if not isinstance(stmt, For) or not _is_pipelined(stmt):
                 consumer.append(stmt)
                 continue
@@ -192,20 +202,36 @@ class _Specializer:
         return found
 
     def fits(self, copy: Copy, loop: For, lets: dict[Var, Expr]) -> bool:
-        """True when the copy engine takes the copy, and the producer knows all it needs."""
+        """True when the producer can take over a copy of a loop."""
         target = copy.dst.buffer
         if sum(isinstance(s, Copy) and s.dst.buffer == target for s in loop.body) != 1:
             return False
         outside = tuple(s for s in self.kernel.body if s != loop and not isinstance(s, Allocate))
-        if target in buffers_in(outside) or writes_any(self.kernel.body, copy.src.buffer):
+        if target in buffers_in(outside):
             return False
-        for start in (*copy.src.starts, *copy.dst.starts):
-            value = inlined(start, lets)
-            self.known.add(loop.var)
-            pure = self.is_pure(value)
-            self.known.discard(loop.var)
-            if not pure:
-                return False
+        self.known.add(loop.var)
+        known = all(
+            self.is_pure(inlined(start, lets)) for start in (*copy.src.starts, *copy.dst.starts)
+        )
+        self.known.discard(loop.var)
+        return known and self.is_bulk(copy)
+
+    def fits_once(self, copy: Copy, staying: list[Stmt]) -> bool:
+        """True when the producer can take over a copy outside of loops."""
+        if not _fills(copy):
+            return False
+        target = copy.dst.buffer
+        others = tuple(s for s in self.kernel.body if s is not copy)
+        before = staying[: next(k for k, s in enumerate(staying) if s is copy)]
+        if writes_any(others, target) or target in buffers_in(tuple(before)):
+            return False
+        starts = (*copy.src.starts, *copy.dst.starts)
+        return all(self.is_pure(start) for start in starts) and self.is_bulk(copy)
+
+    def is_bulk(self, copy: Copy) -> bool:
+        """True when the copy engine takes the copy, and its source does not change."""
+        if writes_any(self.kernel.body, copy.src.buffer):
+            return False
         trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
         answer = self.context.hooks.call(
             "tilecore_plan_bulk_copy",
@@ -214,15 +240,21 @@ class _Specializer:
         )
         return answer is not None
 
-    def ring(self, copies: tuple[Copy, ...], slots: int, loop: For) -> Ring:
-        """Slots for every destination of a group, and their barriers."""
-        buffers = tuple(self.multi_buffer(copy.dst.buffer, slots) for copy in copies)
-        simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
+    def ring(self, copies: tuple[Copy, ...], slots: int, loop: For | None) -> Ring:
+        """Slots for every destination of a group, and their barriers; one slot without a loop."""
+        if loop is None:
+            buffers = tuple(copy.dst.buffer for copy in copies)
+        else:
+            buffers = tuple(self.multi_buffer(copy.dst.buffer, slots) for copy in copies)
         label = copies[0].dst.buffer.name
         full = self.names.buffer(f"{label}_full", (slots,), uint64, Scope.SHARED)
         empty = self.names.buffer(f"{label}_empty", (slots,), uint64, Scope.SHARED)
         for barrier in (full, empty):
             self.layouts[barrier.name] = Layout.row_major((slots,))
+        if loop is None:
+            del self.layouts[empty.name]
+            return Ring(slots, buffers, full, empty, Var(f"{label}_once"))
+        simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
         counter = (
             loop.var if simple else Var(self.names.fresh(f"{loop.var.name}_step"), loop.var.dtype)
         )
@@ -239,6 +271,13 @@ class _Specializer:
         self.layouts[old.name] = Layout(((Mode(slots, span),), *layout.axes), layout.swizzle)
         self.slotted[old.name] = new
         return new
+
+    def produce_once(self, copy: Copy, ring: Ring) -> list[Stmt]:
+        """A copy outside of loops, by the producer."""
+        total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
+        full = ring.full_at(const(0))
+        load = Intrinsic("bulk.load", (copy.src, copy.dst, full), (), copy.loc)
+        return [ring.expect(const(0), total), load]
 
     # --- the two sides -------------------------------------------------------------------------
 
