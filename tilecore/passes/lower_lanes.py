@@ -48,6 +48,7 @@ from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
 from tilecore.passes.lower_memory_contraction import lower_contraction_wait
 from tilecore.passes.lower_reduction import lower_reduce, reduce_of
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
+from tilecore.passes.skip_scaling import skip_unit_scaling
 
 
 def lower_lanes(program: Program, context: Context) -> Program:
@@ -68,9 +69,10 @@ def lower_lanes(program: Program, context: Context) -> Program:
 
 def _block(block: Block, scope: LaneScope) -> Block:
     result: list[Stmt] = []
+    crowded = copies_under_gemm.is_crowded(scope.kernel)
     position = 0
     while position < len(block):
-        found = copies_under_gemm.split(block[position:])
+        found = None if crowded else copies_under_gemm.split(block[position:])
         if found is None:
             result += _stmt(block[position], scope)
             position += 1
@@ -97,7 +99,7 @@ def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
         case Intrinsic():
             return _intrinsic(stmt, scope)
         case _ if (nest := as_parallel(stmt)) is not None:
-            return lower_nest(nest, scope)
+            return skip_unit_scaling(nest, lower_nest(nest, scope), scope)
         case Store() | Atomic():
             return lower_nest(Parallel((), (), (stmt,), loc=stmt.loc), scope)
         case _:

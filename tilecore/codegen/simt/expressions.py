@@ -224,6 +224,8 @@ class ExpressionPrinter:
     # --- calls ---------------------------------------------------------------------------------
 
     def _call(self, call: Call) -> tuple[str, int]:
+        if call.op == "lane.at_use" and call.op not in self.rules:
+            return self._print(call.args[0])  # advice, which this backend has no use for
         if call.op in self.rules:
             return str(self.rules[call.op](self, call)), _ATOM
         if call.op in _LANE_CALLS:
@@ -269,6 +271,7 @@ class ExpressionPrinter:
 _LANE_CALLS = {
     "lane.id": "lane_in_block",
     "block.thread": "lane_in_block",
+    "lane.any": "vote_any",
     "lane.uniform": "uniform",
     "lane.shuffle_xor": "shuffle_xor",
     "lane.max_nan": "max_nan",
