@@ -24,6 +24,7 @@ from tilecore.passes.publish_writes import publish_writes
 from tilecore.passes.reduction_plan import reduction_plan
 from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
+from tilecore.passes.stage_stores import stage_stores
 
 Pass = Callable[[Program, Context], Program]
 
@@ -36,6 +37,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     specialize_warps,
     pipeline_loops,
     async_copies,
+    stage_stores,
     plan_shared_memory,
     insert_barriers,
     publish_writes,

@@ -5,20 +5,39 @@
           for c in unroll(0, 8): move A[A_at + c * 1024 : +8] -> ...
 
 The loop's own part is then a constant, which machine code adds for free; and the text is readable.
+In kernels whose fragments leave few registers, the swizzled part of an address goes through
+``lane.at_use`` with the loop's counter: that keeps compilers from computing (and spilling) every
+address before the loop.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Binary, Const, Expr, Load, Var, binary, const, free_vars, transform
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Var,
+    binary,
+    const,
+    free_vars,
+    transform,
+)
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
+from tilecore.ir.stmts import Allocate, Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
 from tilecore.ir.visit import BODY_FIELDS, map_exprs, walk_stmts
 from tilecore.passes.bounds import Linear, from_linear, linear
 from tilecore.passes.scopes import Names, loads_in, per_kernel
+
+CROWDED_REGISTERS = 176
+"""32-bit registers of fragments in one lane from which on additions are cheaper than registers."""
 
 
 def hoist_offsets(program: Program, context: Context) -> Program:
@@ -26,23 +45,42 @@ def hoist_offsets(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
-        return dataclasses.replace(kernel, body=_block(kernel.body, names, {}))
+        crowded = held_registers(kernel) >= CROWDED_REGISTERS
+        return dataclasses.replace(kernel, body=_block(kernel.body, _Around(names, crowded), {}))
 
     return per_kernel(program, visit)
 
 
-def _block(block: Block, names: Names, known: dict[Expr, Var]) -> Block:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What surrounds a block.
+
+    Attributes:
+        names: unused names.
+        crowded: whether fragments leave few registers.
+        counter: variable of the innermost serial loop, or None.
+    """
+
+    names: Names
+    crowded: bool
+    counter: Var | None = None
+
+
+def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
     """`known` are the values bound in the blocks around this one; names are never rebound."""
     result: list[Stmt] = []
     known = dict(known)
     for stmt in block:
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLL:
-            hoister = _Hoister(stmt, names, known)
+            hoister = _Hoister(stmt, around, known)
             new = hoister.stmt(stmt)
             result += [*hoister.lets, new]
             continue
+        inside = around
+        if isinstance(stmt, For) and stmt.var.dtype == int32:
+            inside = dataclasses.replace(around, counter=stmt.var)
         changes = {
-            name: _block(inner, names, known)
+            name: _block(inner, inside, known)
             for name in BODY_FIELDS
             if (inner := getattr(stmt, name, None))
         }
@@ -53,8 +91,8 @@ def _block(block: Block, names: Names, known: dict[Expr, Var]) -> Block:
 class _Hoister:
     """Rewrites one nest of unrolled loops."""
 
-    def __init__(self, loop: For, names: Names, known: dict[Expr, Var]) -> None:
-        self.names = names
+    def __init__(self, loop: For, around: _Around, known: dict[Expr, Var]) -> None:
+        self.around = around
         self.lets: list[Let] = []
         self.known = known
         self.inside: set[Var] = set()
@@ -110,7 +148,10 @@ class _Hoister:
 
     def bits(self, node: Expr) -> Expr | None:
         """The invariant part of an XOR is bound, too."""
-        if not isinstance(node, Binary) or node.op != "bitxor" or not self.is_inner(node):
+        if not isinstance(node, Binary) or node.op != "bitxor":
+            return None
+        counter = self.around.counter if self.around.crowded else None
+        if counter is None and not self.is_inner(node):
             return None
         parts = [part for part in _xor_parts(node) if part != const(0, node.dtype)]
         outer = [part for part in parts if not self.is_inner(part) and not isinstance(part, Const)]
@@ -119,6 +160,8 @@ class _Hoister:
         total = outer[0]
         for part in outer[1:]:
             total = binary("bitxor", total, part)
+        if counter is not None:
+            total = Call("lane.at_use", (total, counter), node.dtype)
         result: Expr = self.bound("column", total)
         for part in parts:
             if part not in outer:
@@ -127,13 +170,23 @@ class _Hoister:
 
     def bound(self, base: str, value: Expr) -> Var:
         if value not in self.known:
-            var = Var(self.names.fresh(base), value.dtype)  # type: ignore[attr-defined]
+            var = Var(self.around.names.fresh(base), value.dtype)  # type: ignore[attr-defined]
             self.known[value] = var
             self.lets.append(Let(var, value))
         return self.known[value]
 
     def is_inner(self, expr: Expr) -> bool:
         return bool(free_vars(expr) & self.inside) or bool(loads_in(expr))
+
+
+def held_registers(kernel: Kernel) -> int:
+    """32-bit registers that the kernel's outermost register arrays take in one lane."""
+    bits = 0
+    for stmt in kernel.body:
+        if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.LOCAL:
+            (size,) = stmt.buffer.static_shape or (1,)
+            bits += size * stmt.buffer.dtype.bits
+    return bits // 32
 
 
 def _xor_parts(expr: Expr) -> list[Expr]:

@@ -35,6 +35,11 @@ def _to_tf32(printer: ExpressionPrinter, call: Call) -> str:
     return f"ampere::to_tf32({printer.text(call.args[0])})"
 
 
+def _at_use(printer: ExpressionPrinter, call: Call) -> str:
+    value, counter = call.args
+    return f"ampere::at_use({printer.text(value)}, {printer.text(counter)})"
+
+
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
@@ -42,4 +47,5 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "ampere.ldmatrix": _ldmatrix,
         "ampere.ldmatrix_trans": _ldmatrix,
         "ampere.to_tf32": _to_tf32,
+        "lane.at_use": _at_use,
     }

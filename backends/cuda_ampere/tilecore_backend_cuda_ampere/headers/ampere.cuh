@@ -62,6 +62,13 @@ TC_DEVICE void mma_m8n8k4(double* d, const double* a, const double* b) {
                : "d"(a[0]), "d"(b[0]));
 }
 
+// x, for a loop whose counter is not negative. Neither the optimiser nor the assembler sees that the
+// result does not depend on the counter, so what follows from it is computed inside the loop.
+TC_DEVICE int at_use(int x, int counter) {
+  asm volatile("" : "+r"(counter));
+  return x ^ (counter >> 31);
+}
+
 TC_DEVICE float to_tf32(float v) {
   uint32_t r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));

@@ -44,6 +44,8 @@ AMPERE_MMA(mma_m16n8k32, mma_16832_u8_s8, int32_t, uint8_t, int8_t)
 AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double)
 #undef AMPERE_MMA
 
+inline int at_use(int x, int) { return x; }
+
 // Nearest, ties away from zero, as cvt.rna.tf32.f32; the low 13 bits become zero.
 inline float to_tf32(float v) {
   const uint32_t word = tc::bit_cast<uint32_t>(v);
