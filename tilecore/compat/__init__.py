@@ -1,0 +1,110 @@
+"""For programs written in the same vocabulary elsewhere: ``import tilecore.compat as tilelang``.
+
+`tilecore.migrate` rewrites a program's imports to this package. What it offers has the names and
+meanings that such programs use; what it does not offer is refused by name with the reason
+(``refused_modules.txt``, ``pass_configs.txt``). New programs use `tilecore` itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib import resources
+from typing import Any
+
+from tilecore.compat.autotuner import autotune
+from tilecore.compat.jit import JITImpl, compile, jit, par_compile
+from tilecore.compat.kernel import JITKernel
+from tilecore.compat.math import cdiv, next_power_of_2
+from tilecore.compat.pass_configs import PassConfigKey
+from tilecore.compat.profiler import Profiler, do_bench
+from tilecore.compat.settings import use
+from tilecore.compat.supply import TensorSupplyType
+from tilecore.errors import UnsupportedError
+
+__version__ = "0.1.13"  # the version of the vocabulary, as programs compare it
+lazy_jit = jit
+
+MODULES = {
+    "language": "tilecore.language",
+    "autotuner": "tilecore.compat.autotuner",
+    "carver.arch": "tilecore.compat.arch",
+    "carver.arch.driver": "tilecore.compat.driver",
+    "cpu.language": "tilecore.language",
+    "cuda.language": "tilecore.language",
+    "cuda.intrinsics": "tilecore.compat.layout",
+    "env": "tilecore.compat.env",
+    "intrinsics": "tilecore.compat.layout",
+    "jit": "tilecore.compat.jit",
+    "jit.kernel": "tilecore.compat.kernel",
+    "language.common": "tilecore.language",
+    "language.dtypes": "tilecore.language",
+    "language.fp8": "tilecore.compat.fp8",
+    "layout": "tilecore.compat.layout",
+    "layout.swizzle": "tilecore.compat.layout",
+    "math": "tilecore.compat.math",
+    "profiler": "tilecore.compat.profiler",
+    "rocm.language": "tilecore.language",
+    "testing": "tilecore.compat.testing",
+    "tileop.base": "tilecore.language",
+    "transform": "tilecore.compat.transform",
+    "utils": "tilecore.compat.utils",
+    "utils.tensor": "tilecore.compat.utils.tensor",
+}
+"""Where the contents of a module of such programs' framework are found here, by its name."""
+
+
+def enable_cache() -> None:
+    """Nothing to do: kernels are cached by contents, and a cached kernel is the same kernel."""
+
+
+def disable_cache() -> None:
+    """Nothing to do: kernels are cached by contents, and a cached kernel is the same kernel."""
+
+
+def is_cache_enabled() -> bool:
+    """Always true."""
+    return True
+
+
+def set_log_level(level: Any) -> None:
+    """Nothing to do: errors are exceptions, and nothing else is reported."""
+
+
+@functools.cache
+def refused_modules() -> dict[str, str]:
+    """Modules and names that are not offered, each with its reason."""
+    text = resources.files("tilecore.compat").joinpath("refused_modules.txt").read_text("utf-8")
+    rows = [row.split("\t", 1) for row in text.splitlines() if row and not row.startswith("#")]
+    return dict(rows)
+
+
+def reason_of(name: str) -> str | None:
+    """Why a dotted name is not offered; None when it is not known as refused."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        found = refused_modules().get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def __getattr__(name: str) -> Any:
+    """Modules on first use, and a reasoned refusal of the rest."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name in MODULES:
+        found = importlib.import_module(MODULES[name])
+        globals()[name] = found
+        return found
+    reason = reason_of(name)
+    if reason is not None:
+        raise UnsupportedError(f"{name} is not offered: {reason}")
+    raise AttributeError(f"tilecore.compat has no {name!r}")
+
+
+__all__ = [
+    "MODULES", "JITImpl", "JITKernel", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune",
+    "cdiv", "compile", "disable_cache", "do_bench", "enable_cache", "is_cache_enabled", "jit",
+    "lazy_jit", "next_power_of_2", "par_compile", "reason_of", "set_log_level", "use",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""Inputs for kernels: torch tensors made from the parameters of a program."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from tilecore.errors import ArgumentError, UnsupportedError
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Var
+from tilecore.ir.program import Program
+from tilecore.runtime.sizes import compile_sizes
+
+
+class TensorSupplyType(enum.Enum):
+    """How inputs are made. ``Auto``: small integers for integer dtypes, else normal numbers."""
+
+    Integer = 1
+    Uniform = 2
+    Normal = 3
+    Randn = 4
+    Zero = 5
+    One = 6
+    Auto = 7
+
+
+def torch_dtype(dtype: DType) -> Any:
+    """The torch dtype of an element type.
+
+    Raises:
+        UnsupportedError: torch has none.
+    """
+    import torch
+
+    name = {"boolean": "bool", "float4_e2m1fn": "uint8", "int4": "int8"}.get(dtype.name, dtype.name)
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise UnsupportedError(f"torch has no dtype {dtype.name}")
+    return found
+
+
+def default_device() -> str:
+    """Where tensors are made: the accelerator if torch sees one, else the host."""
+    import torch
+
+    from tilecore.compat.settings import settings
+
+    if settings.backend is not None or settings.device != "native":
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def make_tensor(shape: tuple[int, ...], dtype: DType, supply: TensorSupplyType) -> Any:
+    """One tensor. Shape in elements; dtypes below a byte are refused, as no one layout is meant.
+
+    Raises:
+        UnsupportedError: torch has no such dtype.
+    """
+    import torch
+
+    if dtype.bits < 8:
+        raise UnsupportedError(f"inputs of packed dtype {dtype.name} are not made: pass tensors")
+    kind, device = torch_dtype(dtype), default_device()
+    if supply is TensorSupplyType.Zero:
+        return torch.zeros(shape, device=device).to(kind)
+    if supply is TensorSupplyType.One:
+        return torch.ones(shape, device=device).to(kind)
+    if dtype.kind == "bool":
+        return torch.randint(0, 2, shape, device=device).to(kind)
+    if dtype.kind in ("int", "uint") or supply is TensorSupplyType.Integer:
+        lowest = 0 if dtype.kind == "uint" else -2
+        return torch.randint(lowest, 3, shape, device=device).to(kind)
+    if supply is TensorSupplyType.Uniform:
+        return (torch.rand(shape, device=device) * 2 - 1).to(kind)
+    return torch.randn(shape, device=device).to(kind)
+
+
+def make_inputs(
+    program: Program,
+    supply: TensorSupplyType = TensorSupplyType.Auto,
+    sizes: Mapping[str, int] | None = None,
+) -> list[Any]:
+    """Tensors for every parameter that is no output.
+
+    Args:
+        program: the tile program.
+        supply: how values are drawn.
+        sizes: the dynamic sizes by name.
+
+    Raises:
+        ArgumentError: a dynamic size without value, or a scalar parameter.
+    """
+    given = dict(sizes or {})
+    known = {symbol.name for symbol in program.symbols}
+    if set(given) != known:
+        raise ArgumentError(
+            f"{program.name}: inputs need a value for each dynamic size",
+            expected=", ".join(sorted(known)) or "none",
+            got=", ".join(sorted(given)) or "none",
+            hint="pass dynamic_symbolic_constraints or input_tensors",
+        )
+    values = tuple(given[symbol.name] for symbol in program.symbols)
+    made: list[Any] = []
+    for position, param in enumerate(program.params):
+        if position in program.outputs:
+            continue
+        if isinstance(param, Var):
+            raise ArgumentError(
+                f"{program.name}: no value can be made for scalar {param.name}",
+                hint="pass input_tensors",
+            )
+        made.append(make_tensor(_shape(param, program, values), param.dtype, supply))
+    return made
+
+
+def _shape(buffer: Buffer, program: Program, values: tuple[int, ...]) -> tuple[int, ...]:
+    return compile_sizes(buffer.shape, program.symbols)(values)

@@ -1,0 +1,124 @@
+"""One program in one process: runs it and writes one JSON line for each verdict."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import runpy
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.compatibility.host_device import OnHost, pretend
+from tools.compatibility.small_sizes import shrink
+from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, Outcome, judge
+
+TESTS_EACH = 2
+"""Parameter sets run of each test function: the first ones."""
+
+
+class Recorder:
+    """A pytest plugin that keeps the first parameter sets and records verdicts."""
+
+    def __init__(self, out: Any, root: Path) -> None:
+        self.out = out
+        self.root = root
+
+    def write(self, name: str, outcome: Outcome) -> None:
+        """Append one verdict."""
+        record = {"name": name, "state": outcome.state, "reason": outcome.reason}
+        self.out.write(json.dumps(record) + "\n")
+        self.out.flush()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Keep `TESTS_EACH` of each function, and announce what is to run."""
+        seen: Counter[str] = Counter()
+        kept = []
+        for item in items:
+            seen[item.originalname or item.name] += 1
+            if seen[item.originalname or item.name] <= TESTS_EACH:
+                kept.append(item)
+        items[:] = kept
+        self.out.write(json.dumps({"planned": len(kept)}) + "\n")
+        self.out.flush()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+        """Record how a test ended."""
+        result = yield
+        report = result.get_result()
+        if call.excinfo is not None and not report.skipped:
+            self.write(item.name, judge(call.excinfo.value, self.root))
+        elif report.skipped:
+            reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else "skipped"
+            self.write(item.name, Outcome(NOT_PORTABLE, str(reason).removeprefix("Skipped: ")))
+        elif report.when == "call":
+            self.write(item.name, Outcome(PASS))
+
+    def pytest_exception_interact(self, node: Any, call: Any) -> None:
+        """Record why a file could not be collected."""
+        if isinstance(node, pytest.Collector):
+            error = call.excinfo.value
+            if isinstance(error, node.CollectError):
+                error = error.__cause__ or error.__context__ or error
+            self.write("import", judge(error, self.root))
+
+
+def runs_something(text: str) -> bool:
+    """True when a file does something on its own: a ``__main__`` block, or calls at its top."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test):
+            return True
+        if isinstance(node, ast.For | ast.With | ast.Assert):
+            return True
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            return True
+    return False
+
+
+def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
+    """Run a file of tests with pytest, any other file as a program."""
+    os.chdir(path.parent)
+    sys.path[:0] = [str(path.parent)]
+    sys.argv = [str(path)]
+    pretend()
+    if small:
+        shrink()
+    with out.open("w", encoding="utf-8") as stream, OnHost():
+        recorder = Recorder(stream, root)
+        if path.name.startswith("test_"):
+            options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
+            pytest.main([str(path), *options, f"--rootdir={root}"], plugins=[recorder])
+            return
+        if not runs_something(path.read_text(encoding="utf-8")):
+            recorder.write("main", Outcome(NO_PROGRAM, "defines functions only"))
+            return
+        outcome = Outcome(PASS)
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                outcome = Outcome(FAIL, f"exit status {error.code}")
+        except BaseException as error:
+            outcome = judge(error, root)
+        recorder.write("main", outcome)
+
+
+def start(path: Path, root: Path, out: Path, log: Path, *, small: bool) -> int:
+    """Fork a process that runs one program; its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setsid()
+    with log.open("ab") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    with contextlib.suppress(BaseException):
+        run_program(path, root, out, small=small)
+    sys.stdout.flush()
+    os._exit(0)

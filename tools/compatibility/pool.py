@@ -1,0 +1,100 @@
+"""Several programs at a time, each with its time limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.compatibility.child import start
+from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one file.
+
+    Attributes:
+        path: below the checkout.
+        state: of the whole file.
+        counts: verdicts of its tests (or its one program) by state.
+        reasons: reasons of those that did not pass, most frequent first, without repetition.
+        seconds: it took.
+    """
+
+    path: str
+    state: str
+    counts: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: float) -> Result:
+    """The result of a file from the verdicts that its process wrote."""
+    rows = []
+    if out.exists():
+        rows = [json.loads(row) for row in out.read_text("utf-8").splitlines() if row]
+    planned = next((row["planned"] for row in rows if "planned" in row), None)
+    verdicts = [row for row in rows if "state" in row]
+    counts: dict[str, int] = {}
+    for row in verdicts:
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+    reasons = list(dict.fromkeys(row["reason"] for row in verdicts if row["reason"]))
+    if stopped:
+        left = "the program" if planned is None else f"{planned - len(verdicts)} of {planned} tests"
+        reasons.append(f"{left} not done within {limit:g} s")
+    elif not verdicts:
+        what = "no tests in it" if planned == 0 else "the process ended without a verdict"
+        state = NO_PROGRAM if planned == 0 else FAIL
+        return Result(path, state, counts, [what], seconds)
+    for state in (FAIL, TIME, PASS, NOT_PORTABLE, NO_PROGRAM):
+        if counts.get(state) or (state == TIME and stopped):
+            return Result(path, state, counts, reasons, seconds)
+    raise AssertionError(f"{path}: no state among {counts}")
+
+
+def run_all(
+    paths: list[str],
+    root: Path,
+    work: Path,
+    *,
+    jobs: int,
+    limit: float,
+    deadline: float | None = None,
+    report: Callable[[Result], None],
+) -> Iterator[Result]:
+    """Run all files below `root`; files that fail with smaller sizes are run with their own."""
+    waiting = [(path, True) for path in paths]
+    running: dict[int, tuple[str, bool, float]] = {}
+    while waiting or running:
+        late = deadline is not None and time.time() > deadline
+        while waiting and len(running) < jobs and not late:
+            path, small = waiting.pop(0)
+            out = work / (path.replace("/", "+") + ".json")
+            out.unlink(missing_ok=True)
+            pid = start(root / path, root, out, out.with_suffix(".log"), small=small)
+            running[pid] = (path, small, time.time())
+        if late and not running:
+            return
+        for pid, (path, small, began) in list(running.items()):
+            taken = time.time() - began
+            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
+            if not ended and taken < limit:
+                continue
+            if not ended:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            del running[pid]
+            out = work / (path.replace("/", "+") + ".json")
+            result = summarise(path, out, taken, stopped=not ended, limit=limit)
+            is_program = not Path(path).name.startswith("test_")
+            if small and is_program and ended and result.state == FAIL:
+                waiting.insert(0, (path, False))
+                continue
+            report(result)
+            yield result
+        time.sleep(0.05)

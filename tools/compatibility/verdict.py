@@ -1,0 +1,65 @@
+"""What an outcome means: passed, failed, or not portable, and why."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilecore.errors import TilecoreError, UnsupportedError
+
+PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
+TIME = "time limit"
+
+# Reasons that speak of something outside the shared vocabulary: one vendor's instructions or
+# source text, or another compiler's forms. Any other refusal counts as a failure.
+_OUTSIDE = re.compile(
+    r"one target|one architecture|one toolchain|another compiler|no backend serves|another target"
+    r"|differ by target|are the compiler's|is not edited|instructions|compiler's installation"
+    r"|no host source|emit source text|lanes are|no part of tilecore"
+)
+_SOURCE = re.compile(r"source|src|code|ptx|sass|script|count\(|\bre\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One verdict: the state, and the reason unless it passed."""
+
+    state: str
+    reason: str = ""
+
+
+def short(text: str, limit: int = 160) -> str:
+    """One line of a message, without places in the file system."""
+    line = " ".join(text.split())
+    line = re.sub(r"(/[\w.+-]+)+/([\w.+-]+)", r"\2", line)
+    line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def judge(error: BaseException, root: Path) -> Outcome:
+    """The verdict for an exception that ended a program or a test under `root`."""
+    message = short(f"{type(error).__name__}: {error}")
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.split(".")[0]
+        if top != "tilecore":
+            return Outcome(NOT_PORTABLE, f"needs the package {top}")
+        return Outcome(NOT_PORTABLE, f"imports a part of another compiler: {error.name}")
+    chained = error.__cause__ or error.__context__
+    if isinstance(error, UnsupportedError) and _OUTSIDE.search(str(error)):
+        return Outcome(NOT_PORTABLE, short(error.reason))
+    if isinstance(error, TilecoreError):
+        return Outcome(FAIL, message)
+    if isinstance(chained, UnsupportedError) and _OUTSIDE.search(str(chained)):
+        return Outcome(NOT_PORTABLE, short(chained.reason))
+    if isinstance(error, AssertionError) and _speaks_of_source(error, root):
+        return Outcome(NOT_PORTABLE, "asserts on another compiler's generated source")
+    return Outcome(FAIL, message)
+
+
+def _speaks_of_source(error: BaseException, root: Path) -> bool:
+    """True when the assertion that failed is the program's own, about generated text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if root in Path(frame.filename).parents]
+    return bool(own) and own[-1] is frames[-1] and bool(_SOURCE.search(own[-1].line or ""))
