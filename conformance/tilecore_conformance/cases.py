@@ -45,7 +45,7 @@ class Case:
     capability: str = ""
 
 
-SHORT_STRIDE = 6  # about one case in twelve: a minute of emulation instead of many
+SHORT_STRIDE = 4  # about one case in eight: two minutes of emulation instead of many
 RESERVED = ("program", "each", "zip", "smoke", "capability")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilecore.errors import TilecoreError
-from tilecore_conformance.cases import all_cases
+from tilecore_conformance.cases import Case, all_cases
 from tilecore_conformance.lists import Entry, ListError, check_entries, find_entry, read_list
 from tilecore_conformance.plugin import PROPERTY, SUITE
 from tilecore_conformance.subjects import Subject, describe, find_subjects
@@ -78,7 +78,7 @@ class ConformanceSession:
                 item.add_marker(pytest.mark.skip(reason=entry.reason))
             elif entry := find_entry(self.xfails[subject.backend], case_id, subject.level):
                 item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=True))
-            if subject.is_default and subject.level != "run" and not (case and case.short):
+            if subject.is_default and subject.level != "run" and _is_long(case, note["area"]):
                 item.add_marker(pytest.mark.slow)
             item.user_properties.append((PROPERTY, note))
 
@@ -127,7 +127,12 @@ def _row(counts: Counter[str]) -> str:
     return "".join(f"{counts[name] or '.':>9}" for name in OUTCOMES)
 
 
-def _applies(case: Any, subject: Subject) -> bool:
+def _is_long(case: Case | None, area: str) -> bool:
+    """Left out of the short selection: most cases, and contracts that need many kernels."""
+    return not case.short if case is not None else area not in ("hooks_contract", "bad_input")
+
+
+def _applies(case: Case, subject: Subject) -> bool:
     if not case.capability:
         return True
     return subject.target is not None and subject.target.has(case.capability)
