@@ -1,45 +1,100 @@
 """Shared layouts without bank conflicts for 16-byte accesses to rows and to columns of rows.
 
-32 banks of 4 bytes serve 8 accesses of 16 bytes at a time when these hit 8 different 16-byte
-columns of a 128-byte line. ldmatrix reads one column of 8 neighbouring rows; a copy reads
-neighbouring columns of a row. XORing the column's number with the row's serves both, for rows of
-32, 64, or a multiple of 128 bytes; other rows are cut into panels of such a width.
+ldmatrix reads one 16-byte column of 8 neighbouring rows; a copy touches neighbouring columns of a
+row. XORing the column's number with the number of its 128-byte line serves both for rows of 32, 64
+or a multiple of 128 bytes; other rows are cut into panels of such a width, or padded. The candidates
+are compared by counting their conflicts, not by rules of thumb.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+
 from tilecore.hooks.records import LayoutRequest
 from tilecore.ir.layout import Layout, Mode, Swizzle
 from tilecore.ir.stmts import Gemm
+from tilecore.passes.bank_conflicts import column_degree, row_degree
 
 VECTOR_BYTES = 16
 LINE_BYTES = 128
+_COUNTED_ROWS = 16  # conflicts repeat with this period at the latest
+_NO_CONFLICTS = 2
 
 
 def choose_layout(request: LayoutRequest) -> Layout | None:
-    """A swizzled layout for buffers that a gemm reads; None (row-major) for all others."""
+    """The best layout for buffers that a gemm reads; None (row-major) for all others."""
     buffer = request.buffer
     shape = buffer.static_shape
     if shape is None or len(shape) < 2 or not any(isinstance(s, Gemm) for s in request.uses):
         return None
-    if buffer.dtype.bits < 8 or buffer.dtype.bytes > 4:
+    size = buffer.dtype.bytes
+    if buffer.dtype.bits < 8 or size > 4 or shape[-1] * size % VECTOR_BYTES:
         return None
-    return swizzled(shape, buffer.dtype.bytes)
+    return best_layout(shape, size)
+
+
+@functools.lru_cache(maxsize=256)
+def best_layout(shape: tuple[int, ...], element_bytes: int) -> Layout:
+    """The candidate with the fewest conflicts, the smallest of these."""
+    counted: list[tuple[int, int, Layout]] = []
+    for layout in candidates(shape, element_bytes):
+        counted.append((conflicts(layout, element_bytes), layout.span, layout))
+        if counted[-1][0] == _NO_CONFLICTS:
+            break
+    return min(counted, key=lambda one: one[:2])[2]
+
+
+def conflicts(layout: Layout, element_bytes: int) -> int:
+    """Passes of a matrix load and of a copy through `layout`, together; 2 is free of conflicts."""
+    vector = VECTOR_BYTES // element_bytes
+    rows = min(_COUNTED_ROWS, layout.shape[-2])
+    part = Layout(
+        (*layout.axes[:-2], _first(layout.axes[-2], rows), layout.axes[-1]), layout.swizzle
+    )
+    return column_degree(part, element_bytes, vector) + row_degree(part, element_bytes, vector)
+
+
+def _first(axis: tuple[Mode, ...], extent: int) -> tuple[Mode, ...]:
+    """The first positions of an axis of one mode."""
+    return (Mode(min(extent, axis[0].extent), axis[0].stride),) if len(axis) == 1 else axis
+
+
+def candidates(shape: tuple[int, ...], element_bytes: int) -> Iterator[Layout]:
+    """Layouts worth comparing, smallest first: swizzled, row-major, padded."""
+    swizzle = swizzled(shape, element_bytes)
+    if swizzle is not None:
+        yield swizzle
+    yield Layout.row_major(shape)
+    yield padded(shape, element_bytes)
+
+
+def padded(shape: tuple[int, ...], element_bytes: int) -> Layout:
+    """Rows an odd number of 16-byte columns apart."""
+    *outer, rows, columns = shape
+    vectors = -(-columns * element_bytes // VECTOR_BYTES)
+    row_stride = (vectors + 1 - vectors % 2) * VECTOR_BYTES // element_bytes
+    strides = [1, row_stride]
+    stride = rows * row_stride
+    for extent in reversed(outer):
+        strides.append(stride)
+        stride *= extent
+    return Layout.strided(shape, tuple(reversed(strides)))
 
 
 def swizzled(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
-    """The layout of a row-major buffer, swizzled; None when its rows are too narrow or uneven."""
+    """Panels of rows of at most a line, swizzled; None when rows are too narrow or uneven."""
     *outer, rows, columns = shape
     row_bytes = columns * element_bytes
     panel_bytes = min(row_bytes & -row_bytes, LINE_BYTES)
-    if row_bytes % 32 or panel_bytes < 32:
+    if panel_bytes < 2 * VECTOR_BYTES:
         return None
     panel = panel_bytes // element_bytes
     panels = columns // panel
     bits = (panel_bytes // VECTOR_BYTES).bit_length() - 1
     base = (VECTOR_BYTES // element_bytes).bit_length() - 1
-    # Rows of a panel lie next to each other; XOR the column by the number of the 128-byte line.
-    swizzle = Swizzle(bits, base, 3)
+    if rows * panel_bytes % (LINE_BYTES << bits) and (panels > 1 or outer):
+        return None  # the next panel or tile would start inside the pattern
     axes: list[tuple[Mode, ...]] = []
     stride = rows * columns
     for extent in reversed(outer):
@@ -47,6 +102,4 @@ def swizzled(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
         stride *= extent
     axes.append((Mode(rows, panel),))
     axes.append((Mode(panel, 1), Mode(panels, rows * panel)) if panels > 1 else (Mode(panel, 1),))
-    if rows * panel_bytes % (LINE_BYTES << bits):
-        return None if panels > 1 or outer else Layout(tuple(axes), swizzle)
-    return Layout(tuple(axes), swizzle)
+    return Layout(tuple(axes), Swizzle(bits, base, 3))
