@@ -117,3 +117,9 @@ def test_whole_kernels_compile_for_other_cpus(name: str, types: str) -> None:
     source = emit_program(schedule_program(program, cpu), cpu, CompileOptions())
     text = compile_assembly(source.text, cpu, f"{arch}-unknown-linux-gnu")
     assert "main_worker" in text and "tdpb" not in text
+
+
+def test_single_rows_named_by_zero_fuse() -> None:
+    text = REDUCE.format(m=1, n=4096).replace("[i, j]", "[0, j]").replace("top[i]", "top[0]")
+    groups = [s for s in fused(text) if isinstance(s, FusedNest)]
+    assert [len(group.reduces) for group in groups] == [1, 1]

@@ -23,8 +23,8 @@ from .llvm_types import (
     vector_type,
 )
 
-_RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'
-"""Metadata of branches that are hardly ever taken: `!prof !0`."""
+_METADATA = '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{i32 1}'
+"""`!prof !0`: a branch hardly ever taken. `!nontemporal !1`: a store past the caches."""
 
 
 class ModuleWriter:
@@ -82,7 +82,7 @@ class ModuleWriter:
         body = [str(function) for function in self._functions]
         for function in self._functions:
             self._declarations.pop(function.name, None)
-        tail = [f"attributes #0 = {{ {self._attributes} }}", _RARELY]
+        tail = [f"attributes #0 = {{ {self._attributes} }}", _METADATA]
         return (
             "\n".join([*head, *self._globals.values(), *self._declarations.values(), *body, *tail])
             + "\n"

@@ -116,8 +116,7 @@ def _quick_bf16(w: FunctionWriter, value: Value) -> Value:
     moved = _round_to_high_half(w, value)
     exact = w.select(is_tiny, w.cast("trunc", moved, short), quick)
     w.begin_block(f"{label}.end")
-    merged = w.emit(short, f"phi {short} [{quick.ref}, %{before}], [{exact.ref}, %{label}.exact]")
-    return merged
+    return w.emit(short, f"phi {short} [{quick.ref}, %{before}], [{exact.ref}, %{label}.exact]")
 
 
 def _round_to_high_half(w: FunctionWriter, value: Value) -> Value:

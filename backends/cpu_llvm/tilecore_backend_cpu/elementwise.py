@@ -15,6 +15,7 @@ from tilecore.ir.expr import Cast, Const, Expr, Load, walk
 from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
+from . import streaming
 from .analysis import coefficient, depends_on, interval
 from .builder import Value, vector_type
 from .conversions import storage_type
@@ -128,24 +129,32 @@ class Nest:
     # -- both versions --------------------------------------------------------------------------
 
     def emit(self) -> None:
-        """Write one version, or two behind a test."""
+        """Write one version, or several behind tests: streaming, plain, guarded."""
         s, w = self.s, self.s.w
         lanes = self._lanes()
-        condition = self._inside_condition()
-        if condition is None:
-            s.is_guarded = False
-            self._loops(lanes)
-            return
+        inside = self._inside_condition()
         label = w.fresh("edge")
-        w.terminate(f"br {condition}, label %{label}.inside, label %{label}.guarded")
-        w.begin_block(f"{label}.inside")
+        if inside is not None:
+            w.terminate(f"br {inside}, label %{label}.inside, label %{label}.guarded")
+            w.begin_block(f"{label}.inside")
         s.is_guarded = False
+        streamed, is_aligned = streaming.streamed_stores(s, self, lanes)
+        if is_aligned is not None:
+            w.terminate(f"br {is_aligned}, label %{label}.stream, label %{label}.plain")
+            w.begin_block(f"{label}.stream")
+            s.streamed, s.has_streamed = streamed, True
+            self._loops(lanes)
+            s.streamed = frozenset()
+            w.terminate(f"br label %{label}.end")
+            w.begin_block(f"{label}.plain")
         self._loops(lanes)
-        w.terminate(f"br label %{label}.end")
-        w.begin_block(f"{label}.guarded")
-        s.is_guarded = True
-        self._loops(lanes)
-        w.begin_block(f"{label}.end")
+        if inside is not None:
+            w.terminate(f"br label %{label}.end")
+            w.begin_block(f"{label}.guarded")
+            s.is_guarded = True
+            self._loops(lanes)
+        if inside is not None or is_aligned is not None:
+            w.begin_block(f"{label}.end")
 
     def _inside_condition(self) -> Value | None:
         """That all affine accesses stay inside; None when that is known already."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Cast, Const, Expr, Load, Var, substitute, walk
+from tilecore.ir.expr import Cast, Const, Expr, Load, Var, const, substitute, walk
 from tilecore.ir.stmts import (
     Atomic,
     Block,
@@ -42,6 +42,17 @@ class FusedNest(Stmt):
     nest: Parallel
     reduces: tuple[tuple[int, Reduce], ...]
 
+    @property
+    def place(self) -> tuple[Expr, Expr]:
+        """(row, column) as expressions."""
+        return _place(self.nest.vars[0], self.nest.vars[1], self.nest.extents)
+
+
+def _place(row: Var, column: Var, extents: tuple[Expr, ...]) -> tuple[Expr, Expr]:
+    """The only row is named by 0, as simplified programs do it."""
+    is_single = isinstance(extents[0], Const) and extents[0].value == 1
+    return (const(0, row.dtype) if is_single else row, column)
+
 
 Access = tuple[str, tuple[Expr, ...], bool]
 """Buffer name, element, whether it is written."""
@@ -59,6 +70,11 @@ class _Group:
     accesses: list[Access]
     row_results: set[str]
     members: int = 0
+
+    @property
+    def place(self) -> tuple[Expr, Expr]:
+        """(row, column) as expressions."""
+        return _place(self.row, self.column, self.extents)
 
 
 class Fuser:
@@ -136,7 +152,7 @@ class Fuser:
         body = self._body(group, stmt)
         accesses = list(self._accesses(body))
         if isinstance(stmt, Reduce):
-            source = stmt.src.indices((group.row, group.column))
+            source = stmt.src.indices(group.place)
             accesses.append((self._root(stmt.src.buffer), source, False))
             if self._root(stmt.dst.buffer) in {name for name, _, _ in (*group.accesses, *accesses)}:
                 return False
@@ -167,7 +183,9 @@ class Fuser:
         """Whether different (row, column) name different elements: both are plain indices."""
         from .analysis import coefficient
 
-        for var in (group.row, group.column):
+        for var in group.place:
+            if not isinstance(var, Var):
+                continue
             other = group.column if var is group.row else group.row
             if not any(
                 coefficient(index, var.name, {}) not in (0, None)
@@ -179,7 +197,7 @@ class Fuser:
 
     def _body(self, group: _Group, stmt: Stmt) -> list[Stmt]:
         """The statement as stores over the group's variables; empty for reductions."""
-        place = (group.row, group.column)
+        place = group.place
         match stmt:
             case Parallel(vars=variables, body=body):
                 mapping: dict[Var, Expr] = dict(zip(variables, place, strict=True))

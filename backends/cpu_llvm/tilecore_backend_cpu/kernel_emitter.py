@@ -42,6 +42,7 @@ from .shared_tiles import TileStore, find_shared_tiles
 from .state import Arena, BlockState
 from .statements import emit_block, place_buffer
 from .storage import Storage
+from .streaming import emit_fence
 from .vector_math import VectorMath
 
 
@@ -106,6 +107,8 @@ class _Worker:
         self._blocks()
         if uses_tiles:
             emit_tile_release(w)
+        if self.state.has_streamed:
+            emit_fence(w, self.cpu.arch)
         w.ret()
 
     def _is_special(self, copy: Copy) -> bool:

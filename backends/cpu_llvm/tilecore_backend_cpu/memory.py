@@ -69,9 +69,7 @@ def load_element(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...]) -> Va
     )
 
 
-def store_element(
-    s: BlockState, buffer: Buffer, indices: tuple[Expr, ...], value: Value, hint: str = ""
-) -> None:
+def store_element(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...], value: Value) -> None:
     """Write a value in storage form."""
     w = s.w
     if buffer.name in s.lane_locals and s.axis is not None:
@@ -88,8 +86,13 @@ def store_element(
         return
     value = w.splat(value, lanes)
     if access.step == 1:
-        if access.mask is None:
-            w.store(value, access.pointer, hint=hint)
+        if access.mask is None and buffer.name in s.streamed and lanes > 1:
+            vector_bytes = s.cpu.vector_bits // 8
+            is_whole = lanes * buffer.dtype.bytes == vector_bytes
+            hint = ", !nontemporal !1" if is_whole else ""
+            w.store(value, access.pointer, vector_bytes if is_whole else None, hint)
+        elif access.mask is None:
+            w.store(value, access.pointer)
         else:
             w.masked_store(value, access.pointer, w.splat(access.mask, lanes))
         return

@@ -37,8 +37,9 @@ class RowNest(Nest):
     def __init__(self, s: BlockState, fused: FusedNest) -> None:
         super().__init__(s, fused.nest)
         self.reduces = fused.reduces
+        self.place = fused.place
         for _, reduce in self.reduces:
-            source = Touch(reduce.src.buffer, reduce.src.indices(self.stmt.vars), False)
+            source = Touch(reduce.src.buffer, reduce.src.indices(self.place), False)
             self.touches.append(source)
         if self.reduces:
             self.axis = 1
@@ -95,7 +96,7 @@ class RowNest(Nest):
     def _accumulate(self, number: int, reduce: Reduce, axis: VectorAxis) -> None:
         s, w, combiner = self.s, self.s.w, self.combiners[number]
         src = reduce.src
-        stored = load_element(s, src.buffer, src.indices(self.stmt.vars))
+        stored = load_element(s, src.buffer, src.indices(self.place))
         value = convert(w, widen(w, stored, src.dtype), src.dtype, reduce.dst.dtype)
         value = combiner.prepare(w.splat(value, axis.lanes))
         if axis.active is not None:

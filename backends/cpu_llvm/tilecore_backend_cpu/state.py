@@ -78,6 +78,8 @@ class BlockState:
         fuser: joins neighbouring elementwise statements.
         zeroed: buffers whose padding must be zero.
         pointer_slots: stack slots that hold where a buffer lives now.
+        streamed: global buffers to which whole vectors are stored past the caches here.
+        has_streamed: whether the function has such stores.
         borrowed: buffers that live inside an input where they can.
         shared_tiles: copies whose result blocks share, by destination buffer.
     """
@@ -104,6 +106,8 @@ class BlockState:
     fuser: Fuser | None = None
     zeroed: frozenset[str] = frozenset()
     pointer_slots: dict[str, Value] = field(default_factory=dict)
+    streamed: frozenset[str] = frozenset()
+    has_streamed: bool = False
     borrowed: frozenset[str] = frozenset()
     shared_tiles: dict[str, TileStore] = field(default_factory=dict)
 
