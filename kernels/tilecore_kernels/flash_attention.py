@@ -26,6 +26,13 @@ from tilecore_kernels.attention_problem import (
 )
 from tilecore_kernels.family import Family
 
+SLACK = 8.0
+"""Powers of two by which weights may exceed 1 before sums are rescaled: exact in float32 sums, and
+far from the largest float16."""
+
+FAR_BELOW = -1.0e30
+"""Anchor before the first visible key: finite, so that exp2(-inf - anchor) is 0 and not nan."""
+
 
 def tensor_types(p: AttentionProblem) -> tuple[Any, ...]:
     """Types of Q, K, V, the lengths, the output and the log-sum-exp."""
@@ -72,6 +79,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             T.clear(out)
             T.clear(total)
             T.fill(peak, minus_inf)
+            T.fill(anchor, FAR_BELOW)
             # Query i sees the keys i + shift - left <= j <= i + shift + right, j < limit.
             limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
             begin = T.max(0, first_q + shift - p.left) // tile_k if p.left is not None else 0
@@ -82,14 +90,8 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                 first_k = step * tile_k
                 T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
                 T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)
-                T.gemm(
-                    q,
-                    k,
-                    scores,
-                    transpose_B=True,
-                    clear_accum=True,
-                    policy=T.GemmWarpPolicy.FullRow,
-                )
+                rows = T.GemmWarpPolicy.FullRow
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=rows)
                 if p.score_mod is not None:
                     for i, j in T.Parallel(tile_q, tile_k):
                         scores[i, j] = p.score_mod(scores[i, j], head, first_q + i, first_k + j)
@@ -107,26 +109,29 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                         if p.left is not None:
                             visible = visible and first_k + j >= first_q + i + shift - p.left
                         scores[i, j] = T.if_then_else(visible, scores[i, j], minus_inf)
-                T.copy(peak, previous)
+                T.copy(anchor, previous)
                 T.reduce_max(scores, peak, dim=1, clear=False)
                 for i in T.Parallel(tile_q):
-                    # Without a visible key so far any finite anchor does: exp2(-inf) is 0.
-                    anchor[i] = T.if_then_else(peak[i] == minus_inf, 0.0, peak[i] * scale)
+                    # It follows the peak only when that has grown much: little to rescale.
+                    grown = peak[i] * scale - anchor[i] > SLACK
+                    anchor[i] = T.if_then_else(grown, peak[i] * scale, anchor[i])
                 for i, j in T.Parallel(tile_q, tile_k):
                     scores[i, j] = T.exp2(scores[i, j] * scale - anchor[i])
                 T.reduce_sum(scores, part, dim=1)
                 for i in T.Parallel(tile_q):
-                    previous[i] = T.exp2(previous[i] * scale - anchor[i])
+                    previous[i] = T.exp2(previous[i] - anchor[i])
                     total[i] = total[i] * previous[i] + part[i]
                 for i, j in T.Parallel(tile_q, p.dim_v):
                     out[i, j] = out[i, j] * previous[i]
                 if dtype != "float32":
                     T.copy(scores, weights)
-                T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+                T.gemm(weights, v, out, policy=rows)
 
-            for i, j in T.Parallel(tile_q, p.dim_v):
+            for i in T.Parallel(tile_q):
                 # A nan total is kept: it answers a nan in the input.
-                out[i, j] = T.if_then_else(total[i] == 0.0, 0.0, out[i, j] / total[i])
+                part[i] = T.if_then_else(total[i] == 0.0, 0.0, 1.0 / total[i])
+            for i, j in T.Parallel(tile_q, p.dim_v):
+                out[i, j] = out[i, j] * part[i]
             T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
             if p.has_lse:
                 for i in T.Parallel(tile_q):
