@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tilecore_backend_cuda_ampere.driver import StreamHandles
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -54,6 +52,7 @@ class FakeDriver:
         self.set_attributes: list[tuple[int, str, int]] = []
         self.made_current: list[int] = []
         self.context = [0]
+        self.stream_handles: dict[int, int] = {}
         self.answers = {
             "COMPUTE_CAPABILITY_MAJOR": capability[0],
             "COMPUTE_CAPABILITY_MINOR": capability[1],
@@ -102,7 +101,9 @@ class FakeDriver:
     def error_text(self, code: int) -> tuple[str, str]:
         return f"CUDA_ERROR_{code}", "text of the driver"
 
-    stream_handles = StreamHandles(lambda stream: stream)
+    def stream_handle(self, stream: int) -> int:
+        self.stream_handles[stream] = stream
+        return stream
 
     def function_handle(self, function: int) -> int:
         return function

@@ -21,20 +21,6 @@ LaunchEx = Callable[[Any, Any, Any, Any], int]
 """``cuLaunchKernelEx(config, function, parameters, extra) -> CUresult``, taking ctypes pointers."""
 
 
-class StreamHandles(dict[int, Any]):
-    """The binding's objects for streams, by handle: made once, found by indexing."""
-
-    def __init__(self, make: Callable[[int], Any]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, stream: int) -> Any:
-        if len(self) >= 1024:  # streams that died long ago
-            self.clear()
-        made = self[stream] = self._make(stream)
-        return made
-
-
 class DriverError(LaunchError):
     """A driver call failed.
 
@@ -76,7 +62,7 @@ class Driver:
                 got=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 hint='install the driver, or run with device="emulator"',
             ) from error
-        self.stream_handles = StreamHandles(driver.CUstream)
+        self.stream_handles: dict[int, Any] = {}
         self._contexts: dict[int, Any] = {}
         self._guard = threading.Lock()
 
@@ -89,6 +75,13 @@ class Driver:
     def launch_kernel_ex(self) -> LaunchEx:
         """The launch with attributes."""
         return self._library.cuLaunchKernelEx
+
+    def stream_handle(self, stream: int) -> Any:
+        """A stream as `launch_kernel` takes it; kept in `stream_handles`."""
+        if len(self.stream_handles) >= 1024:  # most of those streams died long ago
+            self.stream_handles.clear()
+        handle = self.stream_handles[stream] = self._api.CUstream(stream)
+        return handle
 
     def function_handle(self, function: int) -> Any:
         """A kernel as `launch_kernel` takes it."""

@@ -32,6 +32,8 @@ _CLUSTER_ATTRIBUTE = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _OVERLAP_ATTRIBUTE = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: 4 bytes of id, 4 of padding, 64 of value
 _DESCRIPTOR_BYTES = 128  # CUtensorMap
+_PARAMS_PLACE = 3  # of the parameters' address in what `_Packer` makes for a kernel
+_BUILTINS = {"IndexError": IndexError, "KeyError": KeyError}
 _INVALID_CONTEXT = 201  # the thread has no current context yet
 
 
@@ -135,7 +137,8 @@ class LaunchMaker:
             "launch_encode": packer.encode,
             "launch_start": self._driver.launch_kernel,
             "launch_start_ex": self._driver.launch_kernel_ex,
-            "launch_handle_of": self._driver.stream_handles,
+            "launch_handles": self._driver.stream_handles,
+            "launch_handle_of": self._driver.stream_handle,
             "launch_stream_of": stream_of,
             "launch_device": device,
             "launch_recover": _Recovery(calls, device, self._driver, self._explain),
@@ -146,7 +149,7 @@ class LaunchMaker:
             namespace[f"launch_function{index}"] = self._driver.function_handle(call.function)
             namespace[f"launch_function_at{index}"] = ctypes.c_void_p(call.function)
             namespace |= {f"launch_extent{index}_{i}": e for i, e in enumerate(call.extents)}
-        launch: Any = FunctionType(code, {"__builtins__": {"IndexError": IndexError}, **namespace})
+        launch: Any = FunctionType(code, {"__builtins__": _BUILTINS, **namespace})
         if self._driver.device_count() > 1:
             return _on_device(launch, device, self._driver)
         launch.inline = InlineLaunch(lines, namespace)
@@ -166,9 +169,17 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
     lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
     lines.append("    stream = launch_stream_of(launch_device)")
     if not all(call.has_attributes for call in calls):
-        lines.append("    handle = launch_handle_of[stream]")
+        lines += [
+            "    try:",
+            "        handle = launch_handles[stream]",
+            "    except KeyError:",
+            "        handle = launch_handle_of(stream)",
+        ]
     for index, call in enumerate(calls):
-        lines.append(f"    config, config_at, params_at, params, encoded = kernel{index}")
+        if call.has_attributes or call.descriptors:
+            lines.append(f"    config, config_at, params_at, params, encoded = kernel{index}")
+        else:
+            lines.append(f"    params = kernel{index}[{_PARAMS_PLACE}]")
         for number, descriptor in enumerate(call.descriptors):
             value = f"v{places[descriptor.buffer]}"
             lines.append(f"    if encoded[{number}] != {value}:")
