@@ -62,7 +62,9 @@ def test_proofs_hold(a: Expr, b: Expr, op: str, values: dict[str, int]):
     condition = binary(op, a, b)
     if RANGES.proves(condition):
         left, right = evaluate(a, values), evaluate(b, values)
-        assert {"lt": left < right, "le": left <= right, "gt": left > right, "ge": left >= right}[op]
+        assert {"lt": left < right, "le": left <= right, "gt": left > right, "ge": left >= right}[
+            op
+        ]
 
 
 @settings(max_examples=200, deadline=None)
@@ -83,6 +85,8 @@ def test_tile_offsets_cancel():
 
 
 def test_units_are_divided_instead_of_elements():
-    expr = binary("add", binary("mul", Var("b"), const(16)), binary("floormod", Var("a"), const(16)))
+    expr = binary(
+        "add", binary("mul", Var("b"), const(16)), binary("floormod", Var("a"), const(16))
+    )
     result = RANGES.simplify(binary("floordiv", expr, const(64)))
     assert result == Binary("floordiv", Var("b"), Const(4, Var("b").dtype), Var("b").dtype)
