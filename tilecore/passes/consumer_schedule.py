@@ -4,7 +4,8 @@ Three schedules, the first that fits:
 
   chained   one gemm, its accumulator touched by nothing else in the loop:
               wait full(k); gemm(k); wait for gemm(k - 1); release(k - 1)
-  delayed   a gemm at the end whose result is needed late: it runs under the next iteration's work
+  delayed   a gemm at the end that the plan puts one stage later, and whose result is needed late:
+            it runs under the next iteration's work
               gemm_first(k); gemm_last(k - 1); wait for gemm_first; release its slot; work that
               touches no operand of gemm_last; wait for gemm_last; release its slot; the other work
               (iteration 0 stands before the loop, gemm_last of the last one after it)
@@ -17,8 +18,9 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Var, binary, const, free_vars
+from tilecore.hooks.records import PipelinePlan
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.expr import Expr, Load, Var, binary, const, walk
 from tilecore.ir.stmts import (
     Allocate,
     Atomic,
@@ -33,7 +35,7 @@ from tilecore.ir.stmts import (
     Parallel,
     Stmt,
 )
-from tilecore.ir.visit import buffers_in, substitute_block, walk_stmts
+from tilecore.ir.visit import buffers_in, exprs_of, substitute_block, walk_stmts
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, with_hint
 
@@ -42,13 +44,19 @@ RunsBeside = Callable[[Gemm], bool]
 
 
 def consumer_loop(
-    loop: For, groups: list[Group], runs_beside: RunsBeside, names: Names
+    loop: For, groups: list[Group], runs_beside: RunsBeside, names: Names, plan: PipelinePlan
 ) -> list[Stmt]:
-    """The consumers' loop and what must stand around it."""
+    """The consumers' loop and what must stand around it.
+
+    The schedule changes neither results nor their rounding: statements are only moved past others
+    that touch none of their operands, and a plan that asks for more is not followed.
+    """
     taken = {id(copy) for group in groups for copy in group.copies}
     if _is_chain(loop, groups, runs_beside):
         return _chained(loop, groups[0], taken)
-    delayed = _delayed_parts(loop, groups, taken, runs_beside)
+    delayed = None
+    if _last_is_later(loop, taken, plan):
+        delayed = _delayed_parts(loop, groups, taken, runs_beside)
     if delayed is not None:
         return _delayed(loop, delayed, names)
     return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken))]
@@ -128,6 +136,16 @@ class _Delayed:
     late: Block
 
 
+def _last_is_later(loop: For, taken: set[int], plan: PipelinePlan) -> bool:
+    """True when the plan puts the last statement one stage after all that stays before it."""
+    stages = [
+        stage
+        for stage, stmt in zip(plan.stage, loop.body, strict=True)
+        if id(stmt) not in taken and not isinstance(stmt, Let | Allocate)
+    ]
+    return len(stages) > 1 and set(stages[:-1]) == {stages[-1] - 1}
+
+
 def _delayed_parts(
     loop: For, groups: list[Group], taken: set[int], runs_beside: RunsBeside
 ) -> _Delayed | None:
@@ -154,13 +172,13 @@ def _delayed_parts(
         return None
     if any(a.buffer.scope not in (Scope.FRAGMENT, Scope.LOCAL) or a.init for a in allocates):
         return None
-    if any(isinstance(s, Let | Allocate) for s in walk_stmts(tuple(between)) if s not in allocates):
+    if any(isinstance(s, Allocate) for s in walk_stmts(tuple(between)) if s not in allocates):
         return None
     work = [s for s in between if not isinstance(s, Allocate)]
     late_at = next((n for n, s in enumerate(work) if _touches(s, operands)), len(work))
     early, late = tuple(work[:late_at]), tuple(work[late_at:])
-    bound = {loop.var.name} | {s.var.name for s in lets}
-    if _reads(last.b, bound):
+    scalars = (*lets, *(s for s in between if isinstance(s, Let)))
+    if not _is_fixed(last, {loop.var.name} | {s.var.name for s in scalars}):
         return None
     return _Delayed(lets, allocates, first, first_group, last, last_group, early, late)
 
@@ -169,8 +187,13 @@ def _touches(stmt: Stmt, names: set[str]) -> bool:
     return any(buffer.name in names for buffer in buffers_in((stmt,)))
 
 
-def _reads(region: Region, names: set[str]) -> bool:
-    return any(var.name in names for start in region.starts for var in free_vars(start))
+def _is_fixed(gemm: Gemm, bound: set[str]) -> bool:
+    """True when a gemm's places and conditions are the same an iteration later."""
+    return not any(
+        isinstance(node, Load) or (isinstance(node, Var) and node.name in bound)
+        for expr in exprs_of(gemm)
+        for node in walk(expr)
+    )
 
 
 def _delayed(loop: For, parts: _Delayed, names: Names) -> list[Stmt]:

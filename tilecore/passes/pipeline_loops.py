@@ -116,7 +116,7 @@ class _Pipeliner:
         plan = self.context.hooks.call(
             "tilecore_plan_pipeline", request=request, target=self.context.target
         )
-        last = max(plan.stage, default=0)
+        last = _last_stage(loop, plan)
         if any(isinstance(s, Break | Continue) for s in walk_stmts(loop.body)):
             return [], plan
         found = []
@@ -312,6 +312,22 @@ def sequence(body: Block, producers: list[Producer], plan: PipelinePlan) -> list
             result.append(waiting.pop(0))
         result.append(k)
     return result + waiting
+
+
+def _last_stage(loop: For, plan: PipelinePlan) -> int:
+    """The stage that copies run ahead of.
+
+    A plan for producer warps that did not come about may still tell stages of the consumers' work
+    apart: copies then run ahead of the first of these.
+    """
+    if plan.producer_warps:
+        work = [
+            stage
+            for stage, stmt in zip(plan.stage, loop.body, strict=True)
+            if not isinstance(stmt, Copy | Let | Allocate)
+        ]
+        return min(work, default=0)
+    return max(plan.stage, default=0)
 
 
 def _issued_first(producer: Producer, order: list[int], body: Block) -> bool:

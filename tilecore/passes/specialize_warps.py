@@ -112,7 +112,8 @@ class _Specializer:
             if not groups:
                 return None
             producer.append(self.produce(stmt, groups))
-            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names)
+            plan = plans[loops.index(stmt)]
+            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names, plan)
             for group in groups:
                 inits += group.ring.declarations(warps)
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)

@@ -26,6 +26,7 @@ from tilecore.passes.bounds import divisor
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
+from tilecore_backend_cuda_hopper.overlap import with_overlap
 
 MAX_AXES = 5
 MAX_BOX = 256
@@ -37,7 +38,7 @@ MAX_THREADS = 1024
 
 
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
-    """The base backend's stages, with producer warps for loops around a gemm."""
+    """The base backend's stages, with producer warps and overlap of gemms for loops around them."""
     plan = plan_all_warps(request)
     threads = request.kernel.threads
     spec = request.loop.pipeline
@@ -46,7 +47,8 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
-    return PipelinePlan(plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS)
+    with_producers = PipelinePlan(plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS)
+    return with_overlap(with_producers, request)
 
 
 def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:

@@ -19,6 +19,7 @@ from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
+from tilecore_backend_cuda_hopper.overlap import REGISTERS
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
     WgmmaInstruction,
@@ -27,10 +28,6 @@ from tilecore_backend_cuda_hopper.wgmma_source import (
 )
 
 WGMMA_HEADER = "wgmma.cuh"
-
-# Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
-# they may not exceed what the block has at launch: docs/performance-log.md, rule 1.
-REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:

@@ -1,0 +1,57 @@
+"""Which loops run their last contraction under the next iteration's work, and what that needs.
+
+For scores S = Q K^T, weights P and output O += P V, the order "S of the next iteration, then O of
+this one, and all work on S under it" holds S, P and O in registers at once. Where they do not fit,
+the assembler runs every wgmma by itself, or spills, and the plain order is faster.
+"""
+
+from __future__ import annotations
+
+from tilecore.hooks.records import PipelinePlan, PipelineRequest
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.layout import FragmentLayout
+from tilecore.ir.program import Kernel
+from tilecore.ir.stmts import Gemm
+from tilecore_backend_cuda_hopper.mma import WARPGROUP
+
+# Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
+# they may not exceed what the block has at launch: docs/performance-log.md, rule 1.
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+LARGEST = 255
+"""Registers that one lane can name (CUDA C++ Programming Guide, compute capability 9.0)."""
+ADDRESSES = 20
+"""Registers besides fragments: what rule 2 of docs/performance-log.md leaves without the rows'."""
+PER_ROW = 4
+"""Registers that a lane keeps for one row of a softmax: maximum, sum, rescale, anchor."""
+
+
+def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
+    """`plan` with the second of two chained gemms one stage later, if registers allow it."""
+    body = request.loop.body
+    gemms = [stmt for stmt in body if isinstance(stmt, Gemm)]
+    if len(gemms) != 2 or body[-1] is not gemms[1]:
+        return plan
+    first, last = gemms
+    if last.a.buffer.scope is not Scope.FRAGMENT or not fits_registers(request.kernel, first, last):
+        return plan
+    stage = (*plan.stage[:-1], plan.stage[-1] + 1)
+    return PipelinePlan(plan.num_stages, stage, plan.order, plan.producer_warps)
+
+
+def fits_registers(kernel: Kernel, first: Gemm, last: Gemm) -> bool:
+    """True when both accumulators and the operand between them fit a consumer's registers."""
+    held = [_words(kernel, gemm_region.buffer) for gemm_region in (first.c, last.a, last.c)]
+    if None in held:
+        return False
+    (rows, _) = last.c.static_shape or (0, 0)
+    rows_a_lane = max(1, 4 * rows // kernel.threads)
+    need = sum(count or 0 for count in held) + ADDRESSES + PER_ROW * rows_a_lane
+    _, most = REGISTERS.get(kernel.threads // WARPGROUP, (0, LARGEST))
+    return need <= most
+
+
+def _words(kernel: Kernel, buffer: Buffer) -> int | None:
+    layout = kernel.layout_of(buffer)
+    if not isinstance(layout, FragmentLayout):
+        return None
+    return -(-layout.registers * buffer.dtype.bytes // 4)
