@@ -17,6 +17,7 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
 from tilecore.runtime.scalars import scalar_value
+from tilecore.runtime.size_equations import plain_sizes
 from tilecore.runtime.sizes import Sizes
 from tilecore.runtime.tensor_checks import TensorChecks, describe
 from tilecore.runtime.tensors import Device, TensorView, library_of, view_of
@@ -62,7 +63,7 @@ class ArgumentPlan:
         alignment_bytes: what every address must be a multiple of.
 
     Raises:
-        UnsupportedError: a dynamic size stands alone in no shape, so no call can tell its value.
+        UnsupportedError: a dynamic size follows from no shape, so no call can tell its value.
     """
 
     def __init__(
@@ -186,17 +187,12 @@ class ArgumentPlan:
         self._fail(f"{parameter.name} is of the wrong kind", describe(parameter), got)
 
     def _refuse_unknown_sizes(self) -> None:
-        plain = {
-            extent.name
-            for buffer in self.inputs
-            if isinstance(buffer, Buffer)
-            for extent in (*buffer.shape, *(buffer.strides or ()))
-            if isinstance(extent, Var)
-        }
-        unknown = sorted({symbol.name for symbol in self.program.symbols} - plain)
+        inputs = [buffer for buffer in self.inputs if isinstance(buffer, Buffer)]
+        told = plain_sizes(inputs) | {equation.size for equation in self.checks.equations}
+        unknown = sorted({symbol.name for symbol in self.program.symbols} - told)
         if unknown:
             raise UnsupportedError(
-                f"{self.program.name}: dynamic size {', '.join(unknown)} stands alone in no shape "
+                f"{self.program.name}: dynamic size {', '.join(unknown)} follows from no shape "
                 "or stride of an input, so a call cannot tell its value",
                 loc=self.program.loc,
                 hint="give one input an axis of exactly that size",

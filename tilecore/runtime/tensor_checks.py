@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from tilecore.errors import ArgumentError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr, Var
 from tilecore.ir.program import Program
+from tilecore.runtime.size_equations import SizeEquation, size_equations
 from tilecore.runtime.sizes import SizeFunction, Sizes, compile_sizes
 from tilecore.runtime.tensors import (
     Device,
@@ -45,6 +46,11 @@ class TensorChecks:
             for buffer in buffers
             if buffer.strides is not None
         }
+
+        inputs = [p for k, p in enumerate(program.params) if k not in program.outputs]
+        self.equations = size_equations(
+            [p for p in inputs if isinstance(p, Buffer)], program.symbols
+        )
 
     def shape_of(self, name: str, sizes: Sizes) -> tuple[int, ...]:
         """Extents of a buffer in elements, given the dynamic sizes."""
@@ -105,11 +111,36 @@ class TensorChecks:
                         f"{known[0]} as in {known[1]}",
                         f"{value} in {place}",
                     )
+        later = {equation.size for equation in self.equations}
         for symbol in self.program.symbols:
-            if symbol.name not in solved:  # only a packed axis tells it
+            if symbol.name not in solved and symbol.name not in later:  # a packed axis tells it
                 solved[symbol.name] = _size_of_packed_axis(symbol, tensors)
+        views = {buffer.name: view for buffer, view in tensors}
+        for equation in self.equations:
+            if equation.size not in solved:  # else an output that was passed tells it
+                solved[equation.size] = self._solve_equation(equation, solved, views)
+        for symbol in self.program.symbols:
             self._check_promises(symbol, *solved[symbol.name])
         return tuple(solved[symbol.name][0] for symbol in self.program.symbols)
+
+    def _solve_equation(
+        self,
+        equation: SizeEquation,
+        solved: Mapping[str, tuple[int, str]],
+        views: Mapping[str, TensorView],
+    ) -> tuple[int, str]:
+        view = views[equation.buffer]
+        value = (view.strides if equation.is_stride else view.shape)[equation.axis]
+        known = {name: value for name, (value, _) in solved.items()}
+        found = equation.solve(known, value)
+        if found is None:
+            given = "".join(f", {name} = {known[name]}" for name in equation.known)
+            self._fail(
+                f"no single size {equation.size} fits {equation.place}",
+                f"an extent that the declared shape can have{given}",
+                value,
+            )
+        return found, equation.place
 
     def _check_promises(self, symbol: Var, value: int, place: str) -> None:
         limit = 2 ** (symbol.dtype.bits - 1) - 1
