@@ -206,19 +206,20 @@ def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target
         rows_for_warps
         and fits_threads(config.threads, target)
         and fits_shared(smem_bytes, target)
-        and fits_registers(fragment_bytes, config.threads, target)
+        and fits_registers(fragment_bytes, config.threads, target, share=0.9)
     )
 
 
 def _cost(config: AttentionConfig, target: Target) -> tuple[float, ...]:
-    """Keys are read once per query tile; two stages hide their latency.
+    """Reads per score: keys by a query tile, queries by a key tile, keys again by each warp.
 
-    A warp with half as many rows as lanes has two lanes to a row: the row sums stay near.
+    More than 32 rows of a warp save nothing, matrix atoms are no higher. Two stages hide the
+    latency of keys; of equal configurations the one with more threads hides more of the rest.
     """
-    traffic = 1.0 / config.block_q + 0.25 / config.block_k
+    rows_of_warp = min(32.0, config.block_q * target.lanes_per_warp / config.threads)
+    traffic = 1.0 / config.block_q + 0.25 / config.block_k + 0.5 / rows_of_warp
     stage_penalty = {1: 1.3, 2: 1.0, 3: 1.02}[config.num_stages]
-    rows_of_warp = config.block_q * target.lanes_per_warp / config.threads
-    return (traffic * stage_penalty, abs(rows_of_warp - target.lanes_per_warp / 2))
+    return (traffic * stage_penalty, -config.threads)
 
 
 def flops(problem: AttentionProblem) -> float:

@@ -77,22 +77,29 @@ def _lane_cost(
 ) -> tuple[float, ...]:
     """Rounds over the device times the work of a tile, penalised where operands are short.
 
-    A tile's operands cost (block_m + block_n) per block_m * block_n of products; rows of 128 bytes
-    use whole cache lines; fewer than 3 stages leave latency visible; more than 4 warps to a small
-    tile leave each warp too little.
+    A tile's operands cost (block_m + block_n) per block_m * block_n of products. Where whole tiles
+    are copied in bulk, rows of 128 bytes move best and one large block fills a multiprocessor;
+    elsewhere two smaller blocks hide each other's waits. Few stages leave latency visible; too few
+    products to a thread leave the matrix units idle; four warps feed the four units of a block's
+    multiprocessor.
     """
     blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
     rounds = ceildiv(blocks, BLOCKS_TO_FILL)
     tile = config.block_m * config.block_n
-    operand_share = 48.0 * (config.block_m + config.block_n) / tile
-    row_penalty = {128: 1.0, 64: 1.05, 256: 1.05}.get(config.block_k * element_bytes, 1.2)
-    stage_penalty = {2: 1.1, 3: 1.0, 4: 1.0}[config.num_stages]
-    per_thread = tile / config.threads
-    thread_penalty = 1.0 if 48 <= per_thread <= 128 else 1.25
+    operand_share = 8.0 * (config.block_m + config.block_n) / tile
+    row_bytes = config.block_k * element_bytes
+    smem_bytes = config.num_stages * (config.block_m + config.block_n) * row_bytes
+    penalty = {2: 1.1, 3: 1.04, 4: 1.0}[config.num_stages]
+    if target.has("bulk_copy"):
+        penalty *= {128: 1.0, 64: 1.05, 256: 1.05}.get(row_bytes, 1.2)
+    else:
+        penalty *= {128: 1.0, 64: 1.0, 256: 1.05}.get(row_bytes, 1.2)
+        penalty *= 1.0 if 2 * smem_bytes <= target.smem_bytes else 1.08
+    if not 48 <= tile / config.threads <= 128:
+        penalty *= 1.25
     padded_k = ceildiv(k, config.block_k) * config.block_k
-    smem = config.num_stages * (config.block_m + config.block_n) * config.block_k * element_bytes
-    cost = rounds * tile * padded_k * (1.0 + operand_share)
-    return (cost * row_penalty * stage_penalty * thread_penalty, smem, config.threads)
+    cost = rounds * tile * padded_k * (1.0 + operand_share) * penalty
+    return (cost, smem_bytes, abs(config.threads / target.lanes_per_warp - 4))
 
 
 def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:

@@ -69,11 +69,11 @@ def fits_shared(smem_bytes: int, target: Target) -> bool:
     return target.smem_bytes == 0 or smem_bytes <= target.smem_bytes
 
 
-def fits_registers(fragment_bytes: int, threads: int, target: Target) -> bool:
-    """True when fragments of so many bytes leave a third of the threads' registers for the rest."""
+def fits_registers(fragment_bytes: int, threads: int, target: Target, share: float = 2 / 3) -> bool:
+    """True when fragments of so many bytes take at most `share` of the threads' registers."""
     if target.registers_per_thread == 0:
         return True
-    return fragment_bytes / threads / 4 <= target.registers_per_thread * 2 / 3
+    return fragment_bytes / threads / 4 <= target.registers_per_thread * share
 
 
 def row_configs(rows: int, cols: int, target: Target, live_tiles: int = 2) -> list[RowConfig]:
