@@ -12,7 +12,7 @@ from tilecore.compat.jit import JITImpl, compile
 from tilecore.compat.kernel import JITKernel
 from tilecore.compat.profiler import Profiler, do_bench
 from tilecore.compat.settings import settings
-from tilecore.compat.supply import TensorSupplyType
+from tilecore.compat.supply import TensorSupplyType, kernel_params
 from tilecore.errors import ArgumentError, TilecoreError
 
 _inputs: list[Any] = []
@@ -98,7 +98,7 @@ class Tuned:
 
     def _measure(self, kernel: JITKernel) -> float:
         if self.supply_prog is not None:
-            inputs = list(self.supply_prog(kernel.program.params))
+            inputs = list(self.supply_prog(kernel_params(kernel.program, inputs_only=True)))
         else:
             inputs = list(_inputs) or Profiler(kernel, self.supply)._get_inputs()
         return float(do_bench(lambda: kernel(*inputs)))
@@ -186,7 +186,7 @@ class AutoTuner:
 
         def inputs(kernel: JITKernel) -> list[Any]:
             if supply_prog is not None:
-                return list(supply_prog(kernel.program.params))
+                return list(supply_prog(kernel_params(kernel.program, inputs_only=True)))
             return list(_inputs) or Profiler(kernel, supply)._get_inputs()
 
         def measure(kernel: JITKernel) -> float:

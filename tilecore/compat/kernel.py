@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tilecore.compat.supply import TensorSupplyType
+from tilecore.compat.supply import KernelParam, TensorSupplyType, kernel_params
 from tilecore.errors import UnsupportedError
 from tilecore.ir.program import Program
 from tilecore.kernel import CompiledKernel
@@ -38,6 +38,11 @@ class JITKernel:
     def out_idx(self) -> list[int]:
         """Parameters that calls leave out."""
         return list(self.program.outputs)
+
+    @property
+    def params(self) -> list[KernelParam]:
+        """All parameters, in call order."""
+        return kernel_params(self.program)
 
     @property
     def kernel_source(self) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tilecore.errors import ArgumentError, UnsupportedError
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Var
+from tilecore.ir.dtypes import DType, dtype_of
+from tilecore.ir.expr import Const, Var
+from tilecore.ir.expr_text import format_expr
 from tilecore.ir.program import Program
 from tilecore.runtime.sizes import compile_sizes
 
@@ -75,6 +77,59 @@ def make_tensor(shape: tuple[int, ...], dtype: DType, supply: TensorSupplyType) 
     if supply is TensorSupplyType.Uniform:
         return (torch.rand(shape, device=device) * 2 - 1).to(kind)
     return torch.randn(shape, device=device).to(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParam:
+    """A parameter, as functions that supply inputs are told it.
+
+    Attributes:
+        name: of the parameter.
+        shape: extents; a dynamic one by its name.
+        dtype: the element type's name.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def torch_dtype(self) -> Any:
+        """The dtype of tensors for it."""
+        return torch_dtype(dtype_of(self.dtype))
+
+    def is_scalar(self) -> bool:
+        """True for a parameter that is a number."""
+        return not self.shape
+
+
+def kernel_params(program: Program, *, inputs_only: bool = False) -> list[KernelParam]:
+    """The parameters of a program, in order."""
+    found: list[KernelParam] = []
+    for position, param in enumerate(program.params):
+        if inputs_only and position in program.outputs:
+            continue
+        shape: tuple[int | str, ...] = ()
+        if isinstance(param, Buffer):
+            shape = tuple(
+                extent.value if isinstance(extent, Const) else format_expr(extent)
+                for extent in param.shape
+            )
+        found.append(KernelParam(param.name, shape, param.dtype.name))
+    return found
+
+
+def get_tensor_supply(
+    supply_type: TensorSupplyType = TensorSupplyType.Integer,
+) -> Callable[[KernelParam], Any]:
+    """A function that makes a tensor for a parameter with constant extents."""
+
+    def supply(param: KernelParam) -> Any:
+        if not all(isinstance(extent, int) for extent in param.shape):
+            raise ArgumentError(f"{param.name} has dynamic extents", got=param.shape)
+        shape = tuple(int(extent) for extent in param.shape)
+        return make_tensor(shape, dtype_of(param.dtype), supply_type)
+
+    return supply
 
 
 def make_inputs(

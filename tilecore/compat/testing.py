@@ -141,7 +141,8 @@ _BY_MODE: dict[str, Callable[[int, int], Any]] = {
 }
 
 __all__ = [
-    "main", "process_func", "regression", "requires_cuda", "requires_cuda_compute_version", "requires_cuda_compute_version_eq",
+    "main", "process_func", "regression", "requires_cuda", "requires_cuda_compute_version",
+    "requires_cuda_compute_version_eq",
     "requires_cuda_compute_version_ge", "requires_cuda_compute_version_gt",
     "requires_cuda_compute_version_le", "requires_cuda_compute_version_lt", "requires_llvm",
     "requires_rocm", "set_random_seed", "torch_assert_close",

@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.layout import (
     REGISTER,
@@ -23,7 +26,8 @@ from tilecore.ir.layout import (
 from tilecore.ir.layout import Layout as IrLayout
 from tilecore.language.locate import fail, refuse
 
-MAX_POINTS = 1 << 20
+MAX_POINTS = 1 << 20  # coordinates that are examined one by one
+MAX_ARRAY_POINTS = 1 << 25  # coordinates that are examined as an array
 _SWIZZLES = [
     Swizzle(bits, base, shift)
     for bits in (1, 2, 3, 4, 5)
@@ -32,13 +36,13 @@ _SWIZZLES = [
 ]
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
+def _shape(shape: Any, limit: int = MAX_POINTS) -> tuple[int, ...]:
     extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     for extent in extents:
         if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
             fail("a layout needs positive constant extents", got=shape)
-    if math.prod(extents) > MAX_POINTS:
-        refuse("T.Layout", f"more than {MAX_POINTS} coordinates are not examined")
+    if math.prod(extents) > limit:
+        refuse("this layout", f"more than {limit} coordinates are not examined")
     return extents
 
 
@@ -50,7 +54,7 @@ def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout:
     Raises:
         UnsupportedError: the function is no sum of modes, swizzled or not.
     """
-    extents = _shape(shape)
+    extents = _shape(shape, MAX_ARRAY_POINTS)
     offsets = _linear_offsets(extents, forward_fn)
     fitted = _fit(extents, offsets)
     if fitted is not None:
@@ -61,49 +65,79 @@ def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout:
     return swizzled
 
 
-def _fit_swizzled(extents: tuple[int, ...], offsets: Points) -> IrLayout | None:
+def _fit_swizzled(extents: tuple[int, ...], offsets: Offsets) -> IrLayout | None:
     for swizzle in _SWIZZLES:
-        plain = {point: swizzle.apply(offset) for point, offset in offsets.items()}
-        fitted = _fit(extents, plain)
+        fitted = _fit(extents, offsets, swizzle)
         if fitted is not None:
             return IrLayout(fitted.axes, swizzle)
     return None
 
 
-Points = dict[tuple[int, ...], int]
+Offsets = NDArray[np.int64]
+"""The offset of each coordinate tuple, as an array of the layout's shape."""
 
 
-def _linear_offsets(extents: tuple[int, ...], function: Callable[..., Any]) -> Points:
-    raw: dict[tuple[int, ...], tuple[int, ...]] = {}
+def _linear_offsets(extents: tuple[int, ...], function: Callable[..., Any]) -> Offsets:
+    """Offsets of all coordinates: from one call on arrays if the function allows it."""
+    try:
+        indices = _index_arrays(extents, function)
+    except Exception:  # the author's function branches or calls what takes no arrays
+        if math.prod(extents) > MAX_POINTS:
+            refuse("this layout", f"its function takes no arrays, and over {MAX_POINTS} points")
+        indices = _indices_by_point(extents, function)
+    ranges = [int(index.max()) + 1 for index in indices]
+    total: Offsets = np.zeros(extents, np.int64)
+    for k, index in enumerate(indices):
+        total += index * math.prod(ranges[k + 1 :])
+    return total
+
+
+def _index_arrays(extents: tuple[int, ...], function: Callable[..., Any]) -> list[Offsets]:
+    mesh = np.ogrid[tuple(slice(extent) for extent in extents)]
+    indices = _listed(function(*mesh))
+    arrays = [np.asarray(index) for index in indices]
+    if not all(array.dtype.kind == "i" for array in arrays):
+        raise TypeError("no integers")
+    return arrays
+
+
+def _indices_by_point(extents: tuple[int, ...], function: Callable[..., Any]) -> list[Offsets]:
+    rows: list[list[int]] = []
     for point in itertools.product(*map(range, extents)):
         value = function(*point)
-        indices = tuple(value) if isinstance(value, list | tuple) else (value,)
+        indices = _listed(value)
         if not all(isinstance(index, int) for index in indices):
             fail("a layout function must return integers", got=value)
-        raw[point] = indices
-    ranges = [max(column) + 1 for column in zip(*raw.values(), strict=True)]
-    weights = [math.prod(ranges[k + 1 :]) for k in range(len(ranges))]
-    return {
-        point: sum(i * w for i, w in zip(indices, weights, strict=True))
-        for point, indices in raw.items()
-    }
+        rows.append(indices)
+    return [np.array(column, np.int64).reshape(extents) for column in zip(*rows, strict=True)]
 
 
-def _fit(extents: tuple[int, ...], offsets: Points) -> IrLayout | None:
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _fit(
+    extents: tuple[int, ...], offsets: Offsets, swizzle: Swizzle | None = None
+) -> IrLayout | None:
+    """Modes whose sums are the offsets, unswizzled first where a swizzle is given."""
+
+    def plain(values: Offsets) -> Any:
+        return values if swizzle is None else swizzle.apply(values)  # type: ignore[arg-type]
+
     origin = (0,) * len(extents)
-    if offsets[origin] != 0:
+    if plain(offsets[origin]) != 0:
         return None
     axes: list[tuple[Mode, ...]] = []
-    for axis, extent in enumerate(extents):
-        along = [offsets[_on_axis(origin, axis, c)] for c in range(extent)]
-        modes = _modes(along)
+    total: Any = np.zeros((1,) * len(extents), np.int64)
+    for axis in range(len(extents)):
+        line = offsets[(*origin[:axis], slice(None), *origin[axis + 1 :])]
+        along = plain(line)
+        modes = _modes([int(value) for value in along])
         if modes is None:
             return None
         axes.append(tuple(Mode(size, stride) for size, stride in modes))
-    layout = IrLayout(tuple(axes))
-    if all(layout.offset(point) == offset for point, offset in offsets.items()):
-        return layout
-    return None
+        total = total + along.reshape([-1 if k == axis else 1 for k in range(len(extents))])
+    return IrLayout(tuple(axes)) if np.array_equal(total, plain(offsets)) else None
 
 
 def _on_axis(origin: tuple[int, ...], axis: int, coordinate: int) -> tuple[int, ...]:
@@ -246,10 +280,13 @@ def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout | None:
 
 def make_linear_layout(value: Any) -> IrLayout:
     """Row-major and compact."""
-    return IrLayout.row_major(_static_shape(value))
+    return IrLayout.row_major(_shape(_extents(value), 1 << 62))
 
 
 def _check_injective(buffer: Buffer, layout: IrLayout | FragmentLayout) -> None:
+    if isinstance(layout, IrLayout) and layout.is_injective():
+        return
+    _shape(layout.shape)
     seen: dict[Any, tuple[int, ...]] = {}
     for point in itertools.product(*map(range, layout.shape)):
         place = layout.offset(point) if isinstance(layout, IrLayout) else layout.place(point)
@@ -277,10 +314,9 @@ def make_swizzled_layout(value: Any, **advice: Any) -> CompilersChoice:
         advice: the vocabulary's options about operands (k_major, allow_pad), not needed here.
     """
     del advice
-    _static_shape(value)
+    _shape(_extents(value), 1 << 62)
     return CompilersChoice()
 
 
-def _static_shape(value: Any) -> tuple[int, ...]:
-    shape = getattr(value, "shape", value)
-    return _shape(tuple(shape))
+def _extents(value: Any) -> tuple[Any, ...]:
+    return tuple(getattr(value, "shape", value))

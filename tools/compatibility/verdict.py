@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilecore.errors import TilecoreError, UnsupportedError
+from tilecore.language.refused import reason_of
 
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
 TIME = "time limit"
@@ -49,6 +50,10 @@ def judge(error: BaseException, root: Path) -> Outcome:
     chained = error.__cause__ or error.__context__
     if isinstance(error, UnsupportedError) and _OUTSIDE.search(str(error)):
         return Outcome(NOT_PORTABLE, short(error.reason))
+    if isinstance(error, UnsupportedError) and error.loc is not None:
+        others = outside_names(Path(error.loc.file).read_text("utf-8"))
+        if others:  # another line of the same program cannot be had here either
+            return Outcome(NOT_PORTABLE, short(others[0]))
     if isinstance(error, TilecoreError):
         return Outcome(FAIL, message)
     if isinstance(chained, UnsupportedError) and _OUTSIDE.search(str(chained)):
@@ -56,6 +61,13 @@ def judge(error: BaseException, root: Path) -> Outcome:
     if isinstance(error, AssertionError) and _speaks_of_source(error, root):
         return Outcome(NOT_PORTABLE, "asserts on another compiler's generated source")
     return Outcome(FAIL, message)
+
+
+def outside_names(text: str) -> list[str]:
+    """Names of a program that lie outside the shared vocabulary, each with its reason."""
+    names = sorted(set(re.findall(r"\bT\.(\w+)", text)))
+    reasons = ((name, reason_of(name)) for name in names)
+    return [f"T.{name}: {reason}" for name, reason in reasons if reason and _OUTSIDE.search(reason)]
 
 
 def _speaks_of_source(error: BaseException, root: Path) -> bool:

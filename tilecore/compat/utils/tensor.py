@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilecore.compat.supply import TensorSupplyType, torch_dtype
+from tilecore.compat.supply import TensorSupplyType, get_tensor_supply, torch_dtype
 from tilecore.ir.dtypes import dtype_of
 
 
@@ -54,4 +54,4 @@ def torch_assert_close(
     return True
 
 
-__all__ = ["TensorSupplyType", "map_torch_type", "torch_assert_close"]
+__all__ = ["TensorSupplyType", "get_tensor_supply", "map_torch_type", "torch_assert_close"]
