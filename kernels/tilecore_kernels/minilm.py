@@ -70,9 +70,16 @@ class TilecoreOperations:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._compiled = functools.lru_cache(maxsize=256)(self._compile)
+        self._resident: dict[int, tuple[np.ndarray, Any]] = {}
 
     def _compile(self, name: str, problem: Any) -> Any:
         return compile_kernel(name, problem, self._target.backend, arch=self._target.arch)
+
+    def _weight(self, array: np.ndarray) -> Any:
+        """A weight as the kernels take it, moved once: it is kept, so its identity is its key."""
+        if id(array) not in self._resident:
+            self._resident[id(array)] = (array, to_target(array, self._target))
+        return self._resident[id(array)][1]
 
     def _call(
         self, name: str, problem: Any, inputs: tuple[Any, ...], shape: tuple[int, ...]
@@ -82,7 +89,10 @@ class TilecoreOperations:
             lse = (np.empty(shape[:-1], np.float32),) if name == "flash_attention" else ()
             self._compiled(name, problem)(*inputs, out, *lse)
             return out
-        tensors = [to_target(np.ascontiguousarray(array), self._target) for array in inputs]
+        tensors = [
+            to_target(item, self._target) if isinstance(item, np.ndarray) else item
+            for item in inputs
+        ]
         result = to_target(np.empty(shape, np.float32), self._target)
         lse = (result.new_empty(shape[:-1]),) if name == "flash_attention" else ()
         self._compiled(name, problem)(*tensors, result, *lse)
@@ -92,12 +102,14 @@ class TilecoreOperations:
         """See `Operations`."""
         (rows, k), n = x.shape, weight.shape[0]
         problem = GemmProblem(rows, n, k, transpose_b=True, has_bias=True, activation=activation)
-        return self._call("gemm", problem, (x, weight, bias), (rows, n))
+        operands = (x, self._weight(weight), self._weight(bias))
+        return self._call("gemm", problem, operands, (rows, n))
 
     def layer_norm(self, x: Any, weight: Any, bias: Any, eps: float) -> Any:
         """See `Operations`."""
         problem = NormProblem(*x.shape, eps=eps)
-        return self._call("layer_norm", problem, (x, weight, bias), x.shape)
+        operands = (x, self._weight(weight), self._weight(bias))
+        return self._call("layer_norm", problem, operands, x.shape)
 
     def attention(self, q: Any, k: Any, v: Any, lengths: np.ndarray) -> Any:
         """See `Operations`."""
