@@ -54,12 +54,18 @@ def consumer_loop(
     taken = {id(copy) for group in groups for copy in group.copies}
     if _is_chain(loop, groups, runs_beside):
         return _chained(loop, groups[0], taken)
-    delayed = None
-    if _last_is_later(loop, taken, plan):
-        delayed = _delayed_parts(loop, groups, taken, runs_beside)
+    delayed = _delayed_parts(loop, groups, plan, runs_beside)
     if delayed is not None:
         return _delayed(loop, delayed, names)
     return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken))]
+
+
+def later_group(
+    loop: For, groups: list[Group], runs_beside: RunsBeside, plan: PipelinePlan
+) -> Group | None:
+    """The group that `consumer_loop` reads one iteration late, if it does."""
+    delayed = _delayed_parts(loop, groups, plan, runs_beside)
+    return None if delayed is None else delayed.last_group
 
 
 def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
@@ -147,8 +153,11 @@ def _last_is_later(loop: For, taken: set[int], plan: PipelinePlan) -> bool:
 
 
 def _delayed_parts(
-    loop: For, groups: list[Group], taken: set[int], runs_beside: RunsBeside
+    loop: For, groups: list[Group], plan: PipelinePlan, runs_beside: RunsBeside
 ) -> _Delayed | None:
+    taken = {id(copy) for group in groups for copy in group.copies}
+    if not _last_is_later(loop, taken, plan):
+        return None
     staying = [(k, s) for k, s in enumerate(loop.body) if id(s) not in taken]
     gemms = [(k, s) for k, s in staying if isinstance(s, Gemm)]
     inner = [s for s in walk_stmts(loop.body) if isinstance(s, Gemm)]
