@@ -106,8 +106,8 @@ def _attribute_use(dotted: str) -> tuple[str, str | None] | None:
         parent = locate(module.rpartition(".")[0]) if "." in module else None
         inside = parent is not None and parent.target is not None
         return None if inside else (_shown(dotted), found.reason)
-    if f"{found.path}.{name}".lstrip(".") in MODULES:
-        return None
+    if f"{found.path}.{name}".lstrip(".") in MODULES and name != "jit":
+        return None  # a module; ``jit`` is one too, but programs mean the decorator
     return _shown(dotted), offers(found.target, name)
 
 

@@ -1,0 +1,148 @@
+"""Programs with new imports: both styles, searches, profilers, tests; the rest is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilecore.compat as tilelang
+import tilecore.language as T
+from tilecore.compat import settings as compat_settings
+from tilecore.errors import ArgumentError, BackendError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def on_reference() -> Any:
+    before = compat_settings.settings
+    kept = (before.backend, before.device, before.quick)
+    tilelang.use(device="reference")
+    yield
+    before.backend, before.device, before.quick = kept
+
+
+@tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: False})
+def matmul(M, N, K, block=16, dtype=T.float32):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=128) as (bx, by):
+            a = T.alloc_shared((block, block), dtype)
+            b = T.alloc_shared((block, block), dtype)
+            c = T.alloc_fragment((block, block), T.float32)
+            T.clear(c)
+            for ko in T.Pipelined(T.ceildiv(K, block), num_stages=2):
+                T.copy(A[by * block, ko * block], a)
+                T.copy(B[ko * block, bx * block], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * block, bx * block])
+
+    return main
+
+
+@tilelang.jit
+def double(A):
+    n = T.const("n")
+    A: T.Tensor[[n], T.float32]
+    B = T.empty((n,), T.float32)
+    with T.Kernel(1) as _:
+        for i in T.Parallel(n):
+            B[i] = A[i] * 2
+    return B
+
+
+def test_factory_style_profiler_and_source() -> None:
+    kernel = matmul(32, 32, 16)
+    assert isinstance(kernel, tilelang.JITKernel) and matmul(32, 32, 16) is kernel
+    assert "T.gemm" in kernel.get_kernel_source() or kernel.get_kernel_source()
+    profiler = kernel.get_profiler(tensor_supply_type=tilelang.TensorSupplyType.Integer)
+    profiler.assert_allclose(lambda a, b: a @ b, rtol=1e-3, atol=1e-3)
+    with pytest.raises(AssertionError, match=r"elements differ.*first at \(\d+, \d+\)"):
+        profiler.assert_allclose(lambda a, b: a @ b + 1, rtol=1e-3, atol=1e-3)
+    tilelang.use(device="reference", quick=True)
+    assert profiler.do_bench() > 0
+    assert [param.shape for param in kernel.params] == [(32, 16), (16, 32), (32, 32)]
+
+
+def test_eager_style_gives_torch_tensors() -> None:
+    a = torch.arange(5, dtype=torch.float32)
+    assert torch.equal(double(a), a * 2)
+    assert torch.equal(double.compile(a)(a), a * 2)
+
+
+def test_in_place_results_are_compared() -> None:
+    program = matmul.get_tir(16, 16, 16)
+    kernel = tilelang.compile(program)
+
+    def reference(a: Any, b: Any, c: Any) -> None:
+        c.copy_(a @ b)
+
+    kernel.get_profiler().assert_allclose(reference, rtol=1e-3, atol=1e-3)
+    with pytest.raises(AssertionError, match="elements differ"):
+        kernel.get_profiler().assert_allclose(lambda a, b, c: None)
+    with pytest.raises(ArgumentError, match="whether they return something"):
+        kernel.get_profiler().assert_allclose(lambda a, b, c: a @ b)
+
+
+def test_search_tries_all_configurations_and_keeps_the_best() -> None:
+    tried: list[int] = []
+
+    @tilelang.autotune(configs=[{"block": 8}, {"block": 16}])
+    @tilelang.jit(out_idx=[-1])
+    def tuned(n, block=4):
+        tried.append(block)
+        return matmul.function(n, n, n, block)
+
+    kernel = tuned(16)
+    assert tried == [8, 16] and kernel.config in ({"block": 8}, {"block": 16})
+    assert kernel.latency is not None and kernel.latency > 0
+    assert tuned(16) is kernel and tried == [8, 16]
+
+
+def test_what_is_not_offered_is_refused_with_the_reason() -> None:
+    with pytest.raises(UnsupportedError, match="tvm is not offered: the intermediate form"):
+        _ = tilelang.tvm
+    with pytest.raises(UnsupportedError, match=r"tl\.enable_dump_ir.*TILECORE_DUMP"):
+        tilelang.compile(matmul.get_tir(16, 16, 16), pass_configs={"tl.enable_dump_ir": True})
+    with pytest.raises(UnsupportedError, match="'tl.unheard' is not known"):
+        tilelang.compile(matmul.get_tir(16, 16, 16), pass_configs={"tl.unheard": 1})
+    with pytest.raises(UnsupportedError, match="flags of one toolchain"):
+        tilelang.compile(matmul.get_tir(16, 16, 16), compile_flags=["-O1"])
+    with pytest.raises(UnsupportedError, match="no host source"):
+        matmul(16, 16, 16).get_host_source()
+    with pytest.raises(AttributeError, match="no 'nothing'"):
+        _ = tilelang.nothing
+
+
+def test_targets_name_backends() -> None:
+    tilelang.use()
+    assert compat_settings.backend_for("auto") is None
+    assert compat_settings.backend_for({"kind": "llvm"}) == "cpu_llvm"
+    with pytest.raises(BackendError, match="no backend serves target 'metal'"):
+        compat_settings.backend_for("metal")
+    tilelang.use(backend="cpu_llvm")
+    assert compat_settings.backend_for("cuda -arch=x") == "cpu_llvm"
+
+
+def test_requirements_mark_tests() -> None:
+    tilelang.use(backend="cpu_llvm")
+
+    def test() -> None: ...
+
+    def skipped(function: Any) -> bool:
+        return function.pytestmark[-1].args[0]
+
+    assert not skipped(tilelang.testing.requires_cuda(test))
+    assert not skipped(tilelang.testing.requires_cuda_compute_version_ge(8, 0)(test))
+    assert skipped(tilelang.testing.requires_cuda_compute_version_ge(10, 0)(test))
+    assert skipped(tilelang.testing.requires_metal(test))
+
+
+def test_close_allows_a_ratio() -> None:
+    a = torch.zeros(1000)
+    b = a.clone()
+    b[3] = 1
+    assert tilelang.utils.tensor.torch_assert_close(a, b, max_mismatched_ratio=0.001)
+    with pytest.raises(AssertionError, match="1 of 1000"):
+        tilelang.utils.tensor.torch_assert_close(a, b, max_mismatched_ratio=0.0005)
