@@ -12,7 +12,7 @@ from tilecore.errors import BackendError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Expr
-from tilecore.ir.layout import FragmentLayout
+from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.signature import Argument
 from tilecore.ir.stmts import Copy, For, Gemm, Stmt
@@ -214,7 +214,7 @@ class BulkPiece:
 
 @dataclass(frozen=True, slots=True)
 class BulkCopyPlan:
-    """How a copy engine moves a rectangular region to shared memory on its own.
+    """How a copy engine moves a rectangular region to shared memory, or a fragment to global memory.
 
     One lane starts it; its bytes complete on a transaction barrier. Parts outside the source
     arrive as zeros and are counted, too.
@@ -222,12 +222,14 @@ class BulkCopyPlan:
     Attributes:
         kind: the backend's name for how a box is arranged in shared memory.
         box: per axis of the source buffer, elements of one piece.
-        pieces: the boxes that make up the region.
+        pieces: the boxes that make up the region, of a copy to shared memory.
+        staging: layout of the shared buffer through which a fragment goes to global memory.
     """
 
     kind: str
     box: tuple[int, ...]
-    pieces: tuple[BulkPiece, ...]
+    pieces: tuple[BulkPiece, ...] = ()
+    staging: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ def tilecore_lower_async_copy(request: AsyncCopyRequest, target: Target) -> Asyn
 
 @hookspec(firstresult=True)
 def tilecore_plan_bulk_copy(request: AsyncCopyRequest, target: Target) -> BulkCopyPlan | None:
-    """Say how a copy engine moves one global-to-shared copy; None when it cannot.
+    """Say how a copy engine moves one global-to-shared copy, or the copy of a fragment to global
+    memory; None when it cannot.
 
     Asked only for loops whose pipeline plan sets producer warps apart, and again when the copy is
     lowered: the answer may depend on layouts, but not on anything that changes in between.

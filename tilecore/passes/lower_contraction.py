@@ -48,18 +48,20 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
         return (*_clear(gemm, scope), *between, *lower_fma(gemm, scope))
     tiled = tile_mma(gemm, atom, scope.threads)
     if atom.b is None:
-        return lower_memory_gemm(gemm, tiled, scope)
+        return lower_memory_gemm(gemm, tiled, between, scope)
     group = scope.ranges.simplify(binary("floordiv", LANE, const(atom.lanes)))
     group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
     group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
     assert atom.a is not None, "operands come from registers here"
     a = Operand(
         gemm.a, _transposed(atom.a, gemm.transpose_a), 0 if gemm.transpose_a else 1,
-        tiled.tiles_m, group_m, atom.m, atom.k, atom.a_round, atom.register_dtype or atom.a_dtype, False,
+        tiled.tiles_m, group_m, atom.m, atom.k, atom.a_round,
+        atom.register_dtype or atom.a_dtype, False,
     )  # fmt: skip
     b = Operand(
         gemm.b, _transposed(atom.b, gemm.transpose_b), 1 if gemm.transpose_b else 0,
-        tiled.tiles_n, group_n, atom.n, atom.k, atom.b_round, atom.register_dtype or atom.b_dtype, True,
+        tiled.tiles_n, group_n, atom.n, atom.k, atom.b_round,
+        atom.register_dtype or atom.b_dtype, True,
     )  # fmt: skip
     return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
 

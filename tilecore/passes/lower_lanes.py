@@ -42,7 +42,7 @@ from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_async import lower_async_copy
-from tilecore.passes.lower_bulk import lower_bulk_load
+from tilecore.passes.lower_bulk import lower_bulk_load, lower_bulk_store_fragment
 from tilecore.passes.lower_contraction import lower_gemm
 from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
 from tilecore.passes.lower_memory_contraction import lower_contraction_wait
@@ -169,6 +169,8 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_async_copy(stmt, scope)
     if stmt.op == "bulk.load":
         return lower_bulk_load(stmt, scope)
+    if stmt.op == "bulk.store_fragment":
+        return lower_bulk_store_fragment(stmt, scope)
     if stmt.op in ("contraction.wait", "contraction.settle"):
         return lower_contraction_wait(stmt, scope)
     if stmt.op == "tile.reduce":

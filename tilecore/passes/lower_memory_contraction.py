@@ -25,8 +25,11 @@ from tilecore.passes.lane_scope import LaneScope
 Pair = tuple[Expr, Expr]
 
 
-def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> Block:
-    """Lower a gemm whose atom reads b, and possibly a, from shared memory."""
+def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, between: Block, scope: LaneScope) -> Block:
+    """Lower a gemm whose atom reads b, and possibly a, from shared memory.
+
+    `between` are lowered statements that touch none of its operands: they run beside it.
+    """
     atom = tiled.atom
     group = scope.group_of(atom.lanes)
     group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
@@ -59,7 +62,8 @@ def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> Block:
     loops = _loop(kk, tiled.tiles_k, (_loop(tm, tiled.tiles_m, (loops,)),))
     registers = _registers(gemm, scope)
     begin = Intrinsic("contraction.begin", registers, (), gemm.loc)
-    result: tuple[Stmt, ...] = (begin, loops, Intrinsic("contraction.commit", (), (), gemm.loc))
+    commit = Intrinsic("contraction.commit", (), (), gemm.loc)
+    result: tuple[Stmt, ...] = (begin, loops, commit, *between)
     if dict(gemm.hints).get("asynchronous"):
         return result
     return (*result, Intrinsic("contraction.wait", (const(0), *registers), (), gemm.loc))

@@ -14,13 +14,13 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Binary, Const, Expr, Var, substitute
 from tilecore.ir.stmts import Atomic, Gemm, Intrinsic, Parallel, Reduce, Scan, Stmt, Store
 from tilecore.ir.visit import exprs_of
+from tilecore.passes.accesses import accesses_of
 from tilecore.passes.bounds import Linear, Ranges, from_linear, linear
-from tilecore.passes.elementwise import accesses_of, as_parallel
+from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.scopes import loads_in
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
-GLOBAL = Scope.GLOBAL
-SEEN_BY_OTHERS = (GLOBAL, Scope.SHARED)
+SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +229,14 @@ def _intrinsic(
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()
         yield from _region_effects(regions[2:], READ, ranges)
-    elif op.startswith("bulk."):  # transaction barriers, not this analysis, order what lands
-        yield from _region_effects(
-            tuple(r for r in regions if r.buffer.scope is GLOBAL), READ, ranges
-        )
+    elif op == "bulk.load":  # transaction barriers, not this analysis, order what lands
+        yield from _region_effects(regions[:1], READ, ranges)
+    elif op == "bulk.store_fragment":  # it orders the uses of its staging buffer itself
+        yield from _region_effects(regions[1:2], WRITE, ranges)
+        yield from _region_effects(regions[2:], ATOMIC, ranges)
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):
         yield from _region_effects(regions, ATOMIC, ranges)
-    elif not op.startswith(("async.", "contraction.", "registers.", "memory.")):
+    elif not op.startswith(("async.", "bulk.", "contraction.", "registers.", "memory.")):
         yield from _region_effects(regions, WRITE, ranges)

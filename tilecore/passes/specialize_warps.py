@@ -25,10 +25,10 @@ import dataclasses
 import math
 
 from tilecore.hooks.context import Context
-from tilecore.hooks.records import AsyncCopyRequest, PipelinePlan, PipelineRequest
+from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import boolean, uint64
-from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, walk
+from tilecore.ir.expr import Call, Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -47,12 +47,13 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
-from tilecore.passes.consumer_schedule import consumer_loop
+from tilecore.passes.consumer_schedule import consumer_loop, later_group
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.plan_shared_memory import size_of
-from tilecore.passes.ring import Group, Ring, inlined, substituted, writes_any
-from tilecore.passes.scopes import Names, per_kernel, static, with_hint
+from tilecore.passes.producer_schedule import producer_loop
+from tilecore.passes.ring import Group, Ring, inlined, writes_any
+from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
@@ -106,16 +107,19 @@ class _Specializer:
                 consumer.append(wait)
                 waiting.remove((buffer, wait))
             if not isinstance(stmt, For) or not _is_pipelined(stmt):
-                consumer.append(stmt)
+                consumer.append(self.stored(stmt))
                 continue
             groups = self.groups(stmt, plans[loops.index(stmt)])
             if not groups:
                 return None
-            producer.append(self.produce(stmt, groups))
             plan = plans[loops.index(stmt)]
+            later = later_group(stmt, groups, self.runs_beside, plan)
+            producer += producer_loop(stmt, groups, later, self.names)
             consumer += consumer_loop(stmt, groups, self.runs_beside, self.names, plan)
             for group in groups:
                 inits += group.ring.declarations(warps)
+        if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in consumer):
+            consumer.append(Intrinsic("bulk.finish"))
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)
 
     def may_apply(self) -> bool:
@@ -233,13 +237,16 @@ class _Specializer:
         """True when the copy engine takes the copy, and its source does not change."""
         if writes_any(self.kernel.body, copy.src.buffer):
             return False
+        return self.bulk_plan(copy) is not None
+
+    def bulk_plan(self, copy: Copy) -> BulkCopyPlan | None:
+        """The backend's answer to a copy, with the layouts of now."""
         trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
-        answer = self.context.hooks.call(
+        return self.context.hooks.call(
             "tilecore_plan_bulk_copy",
             request=AsyncCopyRequest(copy, trial),
             target=self.context.target,
         )
-        return answer is not None
 
     def ring(self, copies: tuple[Copy, ...], slots: int, loop: For | None) -> Ring:
         """Slots for every destination of a group, and their barriers; one slot without a loop."""
@@ -280,25 +287,24 @@ class _Specializer:
         load = Intrinsic("bulk.load", (copy.src, copy.dst, full), (), copy.loc)
         return [ring.expect(const(0), total), load]
 
-    # --- the two sides -------------------------------------------------------------------------
+    def stored(self, stmt: Stmt) -> Stmt:
+        """A copy of a fragment to global memory through the copy engine, where it takes it."""
+        if not isinstance(stmt, Copy) or stmt.src.buffer.scope is not Scope.FRAGMENT:
+            return stmt
+        if stmt.dst.buffer.scope is not Scope.GLOBAL:
+            return stmt
+        answer = self.bulk_plan(stmt)
+        if answer is None or answer.staging is None:
+            return stmt
+        shape = answer.staging.shape
+        name = f"{stmt.src.buffer.name}_stage"
+        staging = self.names.buffer(name, shape, stmt.dst.dtype, Scope.SHARED)
+        self.layouts[staging.name] = answer.staging
+        self.common.append(Allocate(staging, loc=stmt.loc))
+        args = (stmt.src, stmt.dst, whole(staging))
+        return Intrinsic("bulk.store_fragment", args, (), stmt.loc)
 
-    def produce(self, loop: For, groups: list[Group]) -> Stmt:
-        """The loop of the one lane that starts the copies."""
-        dtype = loop.var.dtype
-        step = Var(self.names.fresh(f"{loop.var.name}_ahead"), dtype)
-        at = binary("add", loop.start, binary("mul", step, loop.step))
-        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
-        body: list[Stmt] = []
-        for group in groups:
-            ring = group.ring
-            body.append(ring.wait_empty(step))
-            total = sum(math.prod(static(c.dst)) * c.dst.dtype.bytes for c in group.copies)
-            body.append(ring.expect(step, total))
-            for copy, buffer in zip(group.copies, ring.buffers, strict=True):
-                src = substituted(copy.src, lets, {loop.var: at})
-                dst = ring.slot(substituted(copy.dst, lets, {loop.var: at}), buffer, step)
-                body.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), (), copy.loc))
-        return For(step, const(0, dtype), loop.extent, const(1, dtype), tuple(body), loc=loop.loc)
+    # --- the two sides -------------------------------------------------------------------------
 
     def runs_beside(self, gemm: Gemm) -> bool:
         """True when a gemm's atom reads shared memory while its warps go on."""

@@ -16,7 +16,7 @@ from tilecore.hooks.records import (
     PipelinePlan,
     PipelineRequest,
 )
-from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import const
 from tilecore.ir.layout import Layout
 from tilecore.ir.stmts import Gemm
@@ -27,6 +27,7 @@ from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 from tilecore_backend_cuda_hopper.overlap import with_overlap
+from tilecore_backend_cuda_hopper.store import plan_store
 
 MAX_AXES = 5
 MAX_BOX = 256
@@ -52,8 +53,13 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
 
 
 def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
-    """The boxes of a copy from global to shared memory; None when cp.async must do it."""
+    """The boxes of a copy from global to shared memory, or of an accumulator to global memory.
+
+    None when lanes must do it.
+    """
     src, dst = request.copy.src, request.copy.dst
+    if src.buffer.scope is Scope.FRAGMENT:
+        return plan_store(request)
     layout = request.kernel.layout_of(dst.buffer)
     if not isinstance(layout, Layout) or src.dtype != dst.dtype:
         return None

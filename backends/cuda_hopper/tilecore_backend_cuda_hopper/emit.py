@@ -11,21 +11,27 @@ from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Call, Const, Expr
-from tilecore.ir.layout import Layout
+from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
+from tilecore.passes.lane_scope import LANE
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
 from tilecore_backend_cuda_hopper.overlap import REGISTERS
+from tilecore_backend_cuda_hopper.store import PANEL, SLOTS, accumulator_tile
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
+    WGMMA_M,
     WgmmaInstruction,
     legal_n,
     wgmma_source,
 )
+
+STORE_BARRIER = 2
+"""First of the named barriers at which a warpgroup's lanes meet while they store a tile."""
 
 WGMMA_HEADER = "wgmma.cuh"
 
@@ -129,6 +135,35 @@ def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
     )
 
 
+def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    registers, staging, lane, *at = stmt.args
+    assert isinstance(registers, Region)
+    layout = printer.kernel.layout_of(registers.buffer)
+    assert isinstance(layout, FragmentLayout)
+    tile = accumulator_tile(layout)
+    assert tile is not None
+    box = [int(extent) for extent in str(dict(stmt.hints)["box"]).split("x")]
+    row_axis = len(box) - 1 - box.index(WGMMA_M)
+    group = "0"
+    coordinates = [_expr(printer, c) for c in reversed(at)]
+    rows = tile.row_tiles * WGMMA_M
+    index = _expr(printer, lane)
+    if tile.groups > 1:
+        group = f"tc::uniform({index} / {WARPGROUP})"
+        coordinates[row_axis] = f"({coordinates[row_axis]}) + {group} * {rows}"
+        index = f"{index} % {WARPGROUP}"
+    place = f"{_region(printer, staging)} + {group} * {SLOTS * WGMMA_M * PANEL}"
+    return (
+        f"hopper::store_tile<{tile.columns}, {tile.row_tiles}, {row_axis}>"
+        f"({_region(printer, registers)}, {place}, {_map_name(printer, stmt)}, {index}, "
+        f"{STORE_BARRIER} + {group}, hopper::at({', '.join(coordinates)}));"
+    )
+
+
+def _finish_stores(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    return f"hopper::finish_stores({LANE.name} % {WARPGROUP});"
+
+
 def _registers(which: int) -> EmitRule:
     def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
         tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
@@ -227,6 +262,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
         "barrier.wait": _barrier("barrier_wait"),
         "bulk.load": _bulk_load,
+        "bulk.store_fragment": _bulk_store_fragment,
+        "bulk.finish": _finish_stores,
         "memory.publish": lambda printer, stmt: "hopper::publish();",
         "registers.fewer": _registers(0),
         "registers.more": _registers(1),

@@ -10,12 +10,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilecore.errors import LoweringError
+from tilecore.hooks.records import LayoutRequest
 from tilecore.ir.dtypes import DType
-from tilecore.ir.layout import Layout
+from tilecore.ir.layout import Layout, Mode, Swizzle
+from tilecore.ir.stmts import Gemm
 
 CHUNK_BYTES = 16
+LINE_BYTES = 128
 SWIZZLE_CODES = {0: 0, 3: 1, 2: 2, 1: 3}
 """log2 of the chunks of a swizzled row -> code in a descriptor (PTX ISA, "Matrix Descriptor")."""
+
+
+def choose_layout(request: LayoutRequest) -> Layout | None:
+    """Panels for what wgmma reads; the base backend answers for all other buffers."""
+    shape = request.buffer.static_shape
+    for stmt in request.uses:
+        atom = str(dict(stmt.hints).get("atom", "")) if isinstance(stmt, Gemm) else ""
+        if atom.startswith("wgmma_") and shape is not None:
+            return panels(shape, request.buffer.dtype.bytes)
+    return None
+
+
+def panels(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
+    """The layout in panels as wide as the rows allow; None when wgmma could not read it."""
+    if len(shape) < 2:
+        return None
+    *outer, rows, columns = shape
+    row_bytes = columns * element_bytes
+    panel_bytes = min(row_bytes & -row_bytes, LINE_BYTES)
+    if rows % 8 or panel_bytes < 2 * CHUNK_BYTES:
+        return None
+    panel = panel_bytes // element_bytes
+    bits = (panel_bytes // CHUNK_BYTES).bit_length() - 1
+    axes: list[tuple[Mode, ...]] = []
+    stride = rows * columns
+    for extent in reversed(outer):
+        axes.insert(0, (Mode(extent, stride),))
+        stride *= extent
+    count = columns // panel
+    last = (Mode(panel, 1), Mode(count, rows * panel)) if count > 1 else (Mode(panel, 1),)
+    base = (CHUNK_BYTES // element_bytes).bit_length() - 1
+    return Layout((*axes, (Mode(rows, panel),), last), Swizzle(bits, base, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +80,10 @@ def panels_of(layout: Layout, dtype: DType, axes: tuple[int, ...]) -> Panels | N
     bits = 0 if swizzle is None else swizzle.bits
     if swizzle is not None and bits:
         base = (CHUNK_BYTES // dtype.bytes).bit_length() - 1
-        if (swizzle.base, swizzle.shift) != (base, 3) or columns * dtype.bytes != CHUNK_BYTES << bits:
+        if (swizzle.base, swizzle.shift) != (
+            base,
+            3,
+        ) or columns * dtype.bytes != CHUNK_BYTES << bits:
             return None
     expected = columns
     rows: list[int] = []

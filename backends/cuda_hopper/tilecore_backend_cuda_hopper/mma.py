@@ -26,7 +26,7 @@ from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.stmts import Gemm
 from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import tile_mma
-from tilecore_backend_cuda_ampere.layout import swizzled
+from tilecore_backend_cuda_hopper.layout import panels
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
     WGMMA_M,
@@ -143,9 +143,9 @@ def _panel(region: Region) -> int | None:
         return None
     is_shared = buffer.scope is Scope.SHARED
     shape = buffer.static_shape if is_shared else region.static_shape
-    if shape is None or len(shape) < 2 or shape[-2] % 8:
+    if shape is None:
         return None
-    layout = swizzled(shape, buffer.dtype.bytes)
+    layout = panels(shape, buffer.dtype.bytes)
     if layout is None or layout.swizzle is None:
         return None
     panel = layout.axes[-1][0].extent

@@ -12,6 +12,7 @@ from tilecore.hooks.records import (
     DeviceInfo,
     EmitRule,
     EmulatorSupport,
+    LayoutRequest,
     MmaAtom,
     MmaRequest,
     PipelinePlan,
@@ -19,6 +20,7 @@ from tilecore.hooks.records import (
     Source,
 )
 from tilecore.hooks.specs import hookimpl
+from tilecore.ir.layout import Layout
 from tilecore.ir.program import Level, Program
 from tilecore.target import Target
 
@@ -48,6 +50,14 @@ def tilecore_select_mma(request: MmaRequest) -> MmaAtom | None:
     from .mma import select_mma
 
     return select_mma(request)
+
+
+@hookimpl
+def tilecore_choose_layout(request: LayoutRequest) -> Layout | None:
+    """Swizzled panels for operands of wgmma."""
+    from .layout import choose_layout
+
+    return choose_layout(request)
 
 
 @hookimpl

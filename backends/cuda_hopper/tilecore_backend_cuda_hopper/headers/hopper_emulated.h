@@ -148,3 +148,5 @@ template <int pending>
 inline void wgmma_wait(TC_HERE) { wgmma_wait_group(pending, text_line); }
 
 }  // namespace hopper
+
+#include "hopper_tile.h"

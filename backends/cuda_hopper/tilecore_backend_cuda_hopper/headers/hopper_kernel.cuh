@@ -99,3 +99,5 @@ template <int pending>
 TC_DEVICE void wgmma_wait() { tc::wgmma_wait<pending>(); }
 
 }  // namespace hopper
+
+#include "hopper_tile.h"

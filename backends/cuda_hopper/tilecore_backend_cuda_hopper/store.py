@@ -1,0 +1,88 @@
+"""Accumulators on their way to global memory: rounded, staged in shared memory, stored in bulk.
+
+Each warpgroup stages panels of 64 rows and 64 16-bit columns (128 bytes) in two slots of its own; one
+lane hands them to the copy engine. `hopper_tile.h` holds the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan
+from tilecore.ir.buffers import Scope
+from tilecore.ir.dtypes import bfloat16, float16, float32
+from tilecore.ir.expr import const
+from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout, Mode, Swizzle
+from tilecore_backend_cuda_hopper.mma import WARPGROUP, accumulator_layout
+from tilecore_backend_cuda_hopper.wgmma_source import WGMMA_M
+
+PANEL = 64
+"""Columns of a panel: one 128-byte row of a swizzled box."""
+SLOTS = 2
+"""Panels that a warpgroup may have under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorTile:
+    """An accumulator of (row_tiles x groups) x 64 rows: each group's tiles are next to each other.
+
+    Attributes:
+        columns: of the tile; all groups have all of them.
+        row_tiles: blocks of 64 rows that one warpgroup holds.
+        groups: warpgroups along the rows.
+    """
+
+    columns: int
+    row_tiles: int
+    groups: int
+
+
+def accumulator_tile(layout: FragmentLayout) -> AccumulatorTile | None:
+    """The tile that a layout holds; None when it is no accumulator of warpgroups along rows."""
+    if len(layout.axes) != 2 or layout.replication:
+        return None
+    rows, columns = layout.axes
+    n = layout.shape[1]
+    if n % PANEL:
+        return None
+    atom = accumulator_layout(n)
+    if columns != atom.axes[1] or rows[:3] != atom.axes[0]:
+        return None
+    rest = list(rows[3:])
+    row_tiles = groups = 1
+    if rest and rest[0].space == REGISTER:
+        mode = rest.pop(0)
+        row_tiles = mode.extent
+        if mode != FragmentMode(row_tiles, REGISTER, n // 2):
+            return None
+    if rest and rest[0].space == THREAD:
+        mode = rest.pop(0)
+        groups = mode.extent
+        if mode != FragmentMode(groups, THREAD, WARPGROUP):
+            return None
+    return None if rest else AccumulatorTile(n, row_tiles, groups)
+
+
+def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
+    """Boxes of 64 x 64 for the copy of a whole accumulator; None when lanes must store it."""
+    from tilecore_backend_cuda_hopper.copy import is_mappable
+
+    src, dst = request.copy.src, request.copy.dst
+    layout = request.kernel.layout_of(src.buffer)
+    if not isinstance(layout, FragmentLayout) or dst.buffer.scope is not Scope.GLOBAL:
+        return None
+    if src.dtype != float32 or dst.dtype not in (float16, bfloat16):
+        return None
+    tile = accumulator_tile(layout)
+    shape = src.static_shape
+    if tile is None or not is_mappable(dst.buffer) or shape != src.buffer.static_shape:
+        return None
+    if shape != (tile.groups * tile.row_tiles * WGMMA_M, tile.columns) or dst.static_shape != shape:
+        return None
+    last = dst.buffer.rank - 1
+    if len(dst.axes) != 2 or dst.axes[1] != last or any(s != const(0) for s in src.starts):
+        return None
+    box = [1] * dst.buffer.rank
+    box[dst.axes[0]], box[last] = WGMMA_M, PANEL
+    modes = (Mode(tile.groups * SLOTS * WGMMA_M, PANEL),), (Mode(PANEL, 1),)
+    return BulkCopyPlan("swizzle3", tuple(box), (), Layout(modes, Swizzle(3, 3, 3)))
