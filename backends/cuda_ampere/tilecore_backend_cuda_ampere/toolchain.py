@@ -168,12 +168,17 @@ def _checked(answer: tuple[Any, Any]) -> Any:
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:
-    """What NVRTC gives by a size query and a copy."""
-    buffer = b" " * _checked(size_of(program))
+    """What NVRTC gives by a size query and a copy.
+
+    The binding writes into the bytes object. Bytes of length 1 are shared by the whole
+    interpreter, so the buffer is longer: an empty log would overwrite every ``b" "`` otherwise.
+    """
+    size = int(_checked(size_of(program)))
+    buffer = bytes(size + 1)
     (status,) = read(program, buffer)
     if int(status) != 0:
         raise ToolchainError(f"NVRTC failed: {status.name}")
-    return buffer
+    return buffer[:size]
 
 
 def _failure(
