@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tilecore.ir.expr import Binary, Const, Expr, Var, binary, const
 from tilecore.passes.bounds import Ranges, divisor
-from tilecore.passes.elementwise import evaluate
+from tilecore.passes.register_maps import evaluate
 
 NAMES = ("a", "b", "c")
 RANGES = Ranges({"a": (0, 127), "b": (0, 7), "c": (-3, 4)})

@@ -1,7 +1,7 @@
 """One pass a file; this is the order in which they run.
 
-`SCHEDULING_PASSES` take the canonical tile level to the scheduled level, `LOWERING_PASSES` take that
-to the lane level. Every pass is a function ``name(program, context) -> program``.
+`SCHEDULING_PASSES` take the canonical tile level to the scheduled level, `LOWERING_PASSES` take
+that to the lane level. Every pass is a function ``name(program, context) -> program``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tilecore.passes.lower_lanes import lower_lanes
 from tilecore.passes.mark_scheduled import mark_scheduled
 from tilecore.passes.normalize_tiles import normalize_tiles
 from tilecore.passes.pipeline_loops import pipeline_loops
+from tilecore.passes.plain_divisions import plain_divisions
 from tilecore.passes.plan_shared_memory import plan_shared_memory
 from tilecore.passes.publish_writes import publish_writes
 from tilecore.passes.reduction_plan import reduction_plan
@@ -43,4 +44,4 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     publish_writes,
     mark_scheduled,
 )
-LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets)
+LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets, plain_divisions)

@@ -1,4 +1,4 @@
-"""Ask the backend for the memory layout of every shared buffer (hook ``tilecore_choose_layout``)."""
+"""Ask the backend for the layout of every shared buffer (hook ``tilecore_choose_layout``)."""
 
 from __future__ import annotations
 

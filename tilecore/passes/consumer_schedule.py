@@ -52,7 +52,7 @@ def consumer_loop(
     that touch none of their operands, and a plan that asks for more is not followed.
     """
     taken = {id(copy) for group in groups for copy in group.copies}
-    if _is_chain(loop, groups, runs_beside):
+    if is_chain(loop, groups, runs_beside):
         return _chained(loop, groups[0], taken)
     delayed = _delayed_parts(loop, groups, plan, runs_beside)
     if delayed is not None:
@@ -70,7 +70,7 @@ def later_group(
 
 def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
     counter = groups[0].ring.counter
-    slots = _slots(groups, counter)
+    slots = slots_of(groups, counter)
     body = _head(loop, counter)
     for index, stmt in enumerate(loop.body):
         if id(stmt) in taken:
@@ -88,7 +88,7 @@ def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
 # --- one gemm ------------------------------------------------------------------------------------
 
 
-def _is_chain(loop: For, groups: list[Group], runs_beside: RunsBeside) -> bool:
+def is_chain(loop: For, groups: list[Group], runs_beside: RunsBeside) -> bool:
     gemms = [s for s in loop.body if isinstance(s, Gemm)]
     others = [s for s in loop.body if not isinstance(s, Copy | Gemm | Let)]
     copies = [s for s in loop.body if isinstance(s, Copy)]
@@ -100,7 +100,7 @@ def _is_chain(loop: For, groups: list[Group], runs_beside: RunsBeside) -> bool:
 def _chained(loop: For, group: Group, taken: set[int]) -> list[Stmt]:
     ring = group.ring
     counter = ring.counter
-    slots = _slots([group], counter)
+    slots = slots_of([group], counter)
     body = _head(loop, counter)
     after: list[Stmt] = []
     for stmt in loop.body:
@@ -108,10 +108,10 @@ def _chained(loop: For, group: Group, taken: set[int]) -> list[Stmt]:
             continue
         new = rebuffered(stmt, slots)
         if isinstance(new, Gemm):
-            body += [ring.wait_full(counter), _asynchronous(new), _wait(1, new)]
+            body += [ring.wait_full(counter), asynchronous(new), wait_for(1, new)]
             earlier = binary("gt", counter, const(0, counter.dtype))
             body.append(If(earlier, (ring.release(counter, -1),)))
-            after.append(_wait(0, new))
+            after.append(wait_for(0, new))
         else:
             body.append(new)
     return [_loop(loop, counter, body), *after]
@@ -231,12 +231,12 @@ def _iteration(parts: _Delayed, step: Expr, extent: Expr, delayed: bool) -> Bloc
     result: list[Stmt] = [*parts.lets]
     if first_ring is not None and not delayed:
         result.append(first_ring.wait_full(step))
-    result.append(_asynchronous(_at(parts.first, parts.first_group, step)))
+    result.append(asynchronous(_at(parts.first, parts.first_group, step)))
     if delayed:
         before = binary("sub", step, const(1, dtype))
         result.append(ring.wait_full(before))
-        result.append(_asynchronous(_at(parts.last, parts.last_group, before)))
-    result.append(_wait(1 if delayed else 0, parts.first))
+        result.append(asynchronous(_at(parts.last, parts.last_group, before)))
+    result.append(wait_for(1 if delayed else 0, parts.first))
     if first_ring is not None:
         result.append(first_ring.release(step, 0))
     result += parts.early
@@ -247,7 +247,7 @@ def _iteration(parts: _Delayed, step: Expr, extent: Expr, delayed: bool) -> Bloc
         after = binary("add", step, const(1, dtype))
         result.append(If(binary("lt", after, extent), (first_ring.wait_full(after),)))
     if delayed:
-        result.append(_wait(0, parts.last, with_a=True))
+        result.append(wait_for(0, parts.last, with_a=True))
         result.append(ring.release(step, -1))
     return (*result, *parts.late)
 
@@ -274,7 +274,7 @@ def renamed(block: Block, names: Names) -> Block:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _slots(groups: list[Group], step: Expr) -> dict[str, tuple[Buffer, Expr]]:
+def slots_of(groups: list[Group], step: Expr) -> dict[str, tuple[Buffer, Expr]]:
     return {
         buffer.name: (buffer, group.ring.slot_of(step))
         for group in groups
@@ -284,7 +284,7 @@ def _slots(groups: list[Group], step: Expr) -> dict[str, tuple[Buffer, Expr]]:
 
 def _at(gemm: Gemm, group: Group | None, step: Expr) -> Gemm:
     """A gemm on the slots of iteration `step`."""
-    new = gemm if group is None else rebuffered(gemm, _slots([group], step))
+    new = gemm if group is None else rebuffered(gemm, slots_of([group], step))
     assert isinstance(new, Gemm)
     return new
 
@@ -304,10 +304,10 @@ def _loop(loop: For, counter: Var, body: list[Stmt]) -> For:
     )  # fmt: skip
 
 
-def _asynchronous(gemm: Gemm) -> Gemm:
+def asynchronous(gemm: Gemm) -> Gemm:
     return dataclasses.replace(gemm, hints=with_hint(gemm.hints, "asynchronous", True))
 
 
-def _wait(pending: int, gemm: Gemm, with_a: bool = False) -> Stmt:
+def wait_for(pending: int, gemm: Gemm, with_a: bool = False) -> Stmt:
     regions = (gemm.c, gemm.a) if with_a else (gemm.c,)
     return Intrinsic("contraction.wait", (const(pending), *regions), (), gemm.loc)

@@ -17,7 +17,8 @@ from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Block, Gemm, If, Intrinsic, Stmt
 from tilecore.ir.visit import buffers_in
-from tilecore.passes.elementwise import accesses_of, as_parallel
+from tilecore.passes.accesses import accesses_of
+from tilecore.passes.elementwise import as_parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,10 @@ from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Gemm, Parallel, Reduce, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.contraction import gemm_shape, select_atom, tile_mma
-from tilecore.passes.elementwise import (
-    Access,
-    accesses_of,
-    as_parallel,
-    loop_layout,
-    static_extents,
-)
+from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
 from tilecore.passes.lower_fma import fma_layout
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 from tilecore.passes.spread import (
@@ -53,8 +48,11 @@ def _infer(kernel: Kernel, program: Program, context: Context) -> Kernel:
     fragments = [b for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT]
     nests = [(stmt, as_parallel(stmt)) for stmt in stmts]
     while True:
-        while any([_pass_on(stmt, nest, layouts, kernel.threads, ranges) for stmt, nest in nests]):
-            pass
+        changed = True
+        while changed:
+            changed = False
+            for stmt, nest in nests:
+                changed |= _pass_on(stmt, nest, layouts, kernel.threads, ranges)
         free = [fragment for fragment in fragments if fragment.name not in layouts]
         if not free:
             break

@@ -47,6 +47,10 @@ class Conflict:
     later: Effect
     path: tuple[int | str, ...]
 
+    def is_same_pair(self, other: Conflict | None) -> bool:
+        """True when it is between the same two accesses."""
+        return other is not None and (self.earlier, self.later) == (other.earlier, other.later)
+
 
 Overlaps = Callable[[str, str], bool]
 """Whether two different buffers may share memory (after planning)."""
@@ -254,16 +258,16 @@ def insert_barriers(program: Program, context: Context) -> Program:
 
     def visit(kernel: Kernel) -> Kernel:
         ranges = kernel_ranges(kernel, program.symbols)
-        last: Conflict | None = None
+        tried: Conflict | None = None
         while conflicts := find_conflicts(kernel, ranges):
-            if last is not None and conflicts[0].earlier == last.earlier == conflicts[0].earlier:
-                if conflicts[0].later == last.later and conflicts[0].earlier.is_async:
-                    raise VerifyError(
-                        f"{last.later.box.buffer.name} is touched while an asynchronous copy to it"
-                        " is under way and no wait stands between"
-                    )
-            last = conflicts[0]
-            kernel = _separate(kernel, last, ranges)
+            first = conflicts[0]
+            if first.earlier.is_async and first.is_same_pair(tried):
+                raise VerifyError(
+                    f"{first.later.box.buffer.name} is touched while an asynchronous copy to it is"
+                    " under way and no wait stands between"
+                )
+            tried = first
+            kernel = _separate(kernel, first, ranges)
         return _without_needless(kernel, ranges)
 
     return per_kernel(program, visit)
@@ -280,7 +284,7 @@ def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges) -> Kernel:
             continue
         trial = dataclasses.replace(kernel, body=_insert(kernel.body, path[:depth]))
         left = find_conflicts(trial, ranges)
-        if not any(c.earlier == conflict.earlier and c.later == conflict.later for c in left):
+        if not any(conflict.is_same_pair(other) for other in left):
             return trial
     return dataclasses.replace(kernel, body=_insert(kernel.body, path))
 

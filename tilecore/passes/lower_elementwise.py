@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 
 from tilecore.errors import LoweringError
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import float32
 from tilecore.ir.expr import (
     FALSE,
     TRUE,
-    Cast,
-    Const,
     Expr,
     Load,
     Select,
@@ -34,7 +30,6 @@ from tilecore.ir.expr import (
     free_vars,
     substitute,
 )
-from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.stmts import (
     Allocate,
     Assert,
@@ -42,7 +37,6 @@ from tilecore.ir.stmts import (
     Block,
     For,
     If,
-    Intrinsic,
     Let,
     LoopKind,
     Parallel,
@@ -50,44 +44,18 @@ from tilecore.ir.stmts import (
     Stmt,
     Store,
 )
-from tilecore.ir.visit import substitute_block, walk_stmts
-from tilecore.passes.bounds import all_of, divisor, linear
-from tilecore.passes.elementwise import (
-    VECTOR_BYTES,
-    Access,
-    RegisterMap,
-    accesses_of,
-    loop_layout,
-    register_map,
-    static_extents,
-)
-from tilecore.passes.lane_scope import LANE, LaneScope, guarded
+from tilecore.ir.visit import walk_stmts
+from tilecore.passes.accesses import Access, accesses_of
+from tilecore.passes.elementwise import loop_layout, static_extents
+from tilecore.passes.lane_nest import Nest, mentions, prepare_nest, unrolled
+from tilecore.passes.lane_scope import LaneScope, guarded
+from tilecore.passes.lane_vectors import VectorAccesses, order_matters
+from tilecore.passes.register_maps import RegisterMap, register_map
 from tilecore.passes.spread import register_modes
 from tilecore.passes.stage_fragments import uniform_layout
 
 _UNROLL_LIMIT = 256  # iterations of a nest without fragments that are unrolled
 Inner = tuple[tuple[Var, Expr, Expr], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """One nest while it is lowered.
-
-    Attributes:
-        nest: the nest over its own variables.
-        extents: upper bounds of its extents.
-        loop: the loop layout.
-        digits: one unrolled loop per register mode, slowest first.
-        at: nest variable -> coordinate, in terms of lane and digits.
-        valid: the condition that the iteration exists.
-    """
-
-    nest: Parallel
-    extents: tuple[int, ...]
-    loop: FragmentLayout
-    digits: tuple[tuple[Var, int], ...]
-    at: dict[Var, Expr]
-    valid: Expr
 
 
 def lower_nest(nest: Parallel, scope: LaneScope) -> Block:
@@ -108,36 +76,8 @@ def lower_nest(nest: Parallel, scope: LaneScope) -> Block:
         assert loop is not None
     else:
         loop = uniform_layout(scope.threads)
-    prepared = _prepare(nest, extents, loop, scope)
+    prepared = prepare_nest(nest, extents, loop, scope)
     return _Lowering(prepared, scope).run()
-
-
-def _prepare(
-    nest: Parallel, extents: tuple[int, ...], loop: FragmentLayout, scope: LaneScope
-) -> Nest:
-    modes = register_modes(loop)
-    digits = tuple(
-        (scope.var(_name(nest.vars[axis].name), 0, mode.extent - 1), mode.extent)
-        for axis, _, mode in modes
-    )
-    at: dict[Var, Expr] = {}
-    needed: list[Expr] = []
-    parts = scope.thread_parts(loop)
-    for axis, var in enumerate(nest.vars):
-        total = parts[axis]
-        for (digit, _), (digit_axis, weight, _) in zip(digits, modes, strict=True):
-            if digit_axis == axis:
-                total = binary("add", total, binary("mul", digit, const(weight)))
-        at[var] = scope.ranges.simplify(total)
-        below = binary("lt", at[var], nest.extents[axis])
-        if not scope.ranges.proves(below):
-            needed.append(below)
-    valid = all_of((*needed, scope.in_use(loop)))
-    return Nest(nest, extents, loop, digits, at, valid)
-
-
-def _name(base: str) -> str:
-    return {"__0": "i", "__1": "j", "__2": "k", "__3": "l"}.get(base, base.lstrip("_") or "i")
 
 
 class _Lowering:
@@ -146,10 +86,11 @@ class _Lowering:
     def __init__(self, nest: Nest, scope: LaneScope) -> None:
         self.nest = nest
         self.scope = scope
-        self.before: list[Stmt] = []  # vector loads of the current piece
-        self.after: list[Stmt] = []  # vector stores
-        self.loaded: dict[tuple[str, tuple[Expr, ...]], Buffer] = {}
-        self.vector: tuple[Var, int] | None = None
+        self.vectors: VectorAccesses | None = None
+        modes = register_modes(nest.loop)
+        if modes and modes[-1][1] == 1 and modes[-1][0] == len(nest.nest.vars) - 1:
+            ordered = order_matters(accesses_of(nest.nest))
+            self.vectors = VectorAccesses(nest, *nest.digits[-1], ordered, scope)
         # Where several lanes run one iteration, only the first stores to memory. Nests that write
         # nothing else are run by that lane alone.
         first = scope.first_copy(nest.loop)
@@ -158,22 +99,17 @@ class _Lowering:
 
     def run(self) -> Block:
         nest = self.nest
-        modes = register_modes(nest.loop)
-        if modes and modes[-1][1] == 1 and modes[-1][0] == len(nest.nest.vars) - 1:
-            self.vector = nest.digits[-1]
+        vectors = self.vectors
         body = self.block(nest.nest.body, (), unconditional=True)
         # A vector piece is wholly valid or not where its width divides the extents; else no access
         # of it was made a vector, and the whole body stands under the condition anyway.
-        inner: Block
-        if self.vector is not None:
-            digit, extent = self.vector
-            loop = self.pack(body, digit, extent) or (_unrolled(digit, extent, body),)
-            inner = (*self.before, *loop, *self.after)
-            outer = nest.digits[:-1]
-        else:
-            inner, outer = body, nest.digits
-        if self.vector is not None and _mentions(nest.valid, self.vector[0]):
-            inner = self.guard_inside(inner)
+        inner, outer = body, nest.digits
+        if vectors is not None:
+            digit, extent = vectors.digit, vectors.extent
+            loop = vectors.pack(body) or (unrolled(digit, extent, body),)
+            inner, outer = (*vectors.before, *loop, *vectors.after), nest.digits[:-1]
+        if vectors is not None and mentions(nest.valid, vectors.digit):
+            inner = self.guard_inside(inner, vectors.digit)
         else:
             inner = guarded(nest.valid, inner)
         inner = guarded(self.only_first, inner)
@@ -185,10 +121,8 @@ class _Lowering:
             inner = (For(digit, const(0), const(extent), const(1), inner, kind, loc=loc),)
         return inner
 
-    def guard_inside(self, inner: Block) -> Block:
+    def guard_inside(self, inner: Block, digit: Var) -> Block:
         """Put the condition inside the vector loop when it depends on the vector's digit."""
-        assert self.vector is not None
-        digit = self.vector[0]
         result: list[Stmt] = []
         for stmt in inner:
             if isinstance(stmt, For) and stmt.var == digit:
@@ -266,8 +200,8 @@ class _Lowering:
             flat = self.scope.lane_buffer(buffer)
             at = (self.scope.offset(buffer, indices),) if indices else ()
             return (Store(flat, at, value, stmt.loc),)
-        if unconditional and not inner:
-            vector = self.vector_store(stmt, indices, value)
+        if unconditional and not inner and self.vectors is not None:
+            vector = self.vectors.store(stmt, indices, value, self.first_copy)
             if vector is not None:
                 return vector
         flat = self.scope.lane_buffer(buffer)
@@ -317,10 +251,10 @@ class _Lowering:
             return _select(self.scope.inside(buffer, indices), Load(flat, (register,)), safe)
         if buffer.scope is Scope.LOCAL:
             return Load(flat, (self.scope.offset(buffer, indices),) if indices else ())
-        if unconditional and not inner and self.vector is not None:
-            vector = self.vector_load(buffer, indices)
-            if vector is not None:
-                return Load(vector, (self.vector[0],))
+        if unconditional and not inner and self.vectors is not None:
+            registers = self.vectors.load(buffer, indices)
+            if registers is not None:
+                return Load(registers, (self.vectors.digit,))
         value = Load(flat, (self.scope.offset(buffer, indices),))
         return _select(self.scope.inside(buffer, indices), value, safe)
 
@@ -343,124 +277,6 @@ class _Lowering:
             )
         return register_expr(found, nest.digits, inner)
 
-    # --- vectors -------------------------------------------------------------------------------
-
-    def piece(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
-        """Elements of one vector access along the vector digit; 1 when there is none."""
-        if self.vector is None or not indices:
-            return 1
-        digit, extent = self.vector
-        form = dict(linear(indices[-1]).terms)
-        if form.get(digit) != 1 or any(_mentions(index, digit) for index in indices[:-1]):
-            return 1
-        if any(_mentions(term, digit) for term in form if term != digit):
-            return 1
-        base = substitute(indices[-1], {digit: const(0)})
-        width = min(extent, VECTOR_BYTES // buffer.dtype.bytes)
-        while width > 1 and not self.is_whole(buffer, base, indices, width):
-            width //= 2
-        return width if extent % max(1, width) == 0 else 1
-
-    def is_whole(self, buffer: Buffer, base: Expr, indices: tuple[Expr, ...], width: int) -> bool:
-        """True when aligned pieces of `width` are contiguous and all in or all out of bounds."""
-        from tilecore.passes.async_copies import strides_of
-
-        if width & (width - 1) or divisor(base) % width or buffer.dtype.bits < 8:
-            return False
-        last = buffer.shape[-1]
-        digit = self.vector[0] if self.vector else LANE
-        if divisor(last) % width and _mentions(self.scope.inside(buffer, indices), digit):
-            return False
-        if any(_mentions(self.nest.valid, digit) for _ in (0,)) and self.nest.extents[-1] % width:
-            return False
-        if not isinstance(self.nest.nest.extents[-1], Const) and _mentions(self.nest.valid, digit):
-            return False
-        if buffer.scope is Scope.SHARED:
-            layout = self.scope.shared_layout(buffer)
-            return layout.contiguous_run(buffer.rank - 1) % width == 0
-        strides = strides_of(buffer.shape, buffer.strides)
-        return strides[-1] == const(1) and all(divisor(s) % width == 0 for s in strides[:-1])
-
-    def vector_load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Buffer | None:
-        width = self.piece(buffer, indices)
-        if width == 1:
-            return None
-        key = (buffer.name, indices)
-        if key not in self.loaded:
-            assert self.vector is not None
-            registers = self.scope.local(f"{buffer.name}_in", self.vector[1], buffer)
-            self.loaded[key] = registers
-            self.before.append(Allocate(registers))
-            for at, memory, test in self.pieces(buffer, indices, width):
-                move = Intrinsic("lane.move", (memory, _span(registers, at, width)))
-                if test == TRUE:
-                    self.before.append(move)
-                    continue
-                safe = const(buffer.safe_value, buffer.dtype)
-                self.before.append(If(test, (move,), tuple(
-                    Store(registers, (const(at + k),), safe) for k in range(width)
-                )))  # fmt: skip
-        return self.loaded[key]
-
-    def vector_store(self, stmt: Store, indices: tuple[Expr, ...], value: Expr) -> Block | None:
-        buffer = stmt.buffer
-        width = self.piece(buffer, indices)
-        if width == 1 or self.vector is None:
-            return None
-        digit, extent = self.vector
-        registers = self.scope.local(f"{buffer.name}_out", extent, buffer)
-        self.before.append(Allocate(registers))
-        for at, memory, test in self.pieces(buffer, indices, width):
-            move = Intrinsic("lane.move", (_span(registers, at, width), memory), (), stmt.loc)
-            self.after += guarded(binary("and", test, self.first_copy), (move,))
-        return (Store(registers, (digit,), value, stmt.loc),)
-
-    def pieces(
-        self, buffer: Buffer, indices: tuple[Expr, ...], width: int
-    ) -> list[tuple[int, Region, Expr]]:
-        """(first register, memory region, guard) of each vector access of one piece."""
-        assert self.vector is not None
-        digit, extent = self.vector
-        flat = self.scope.lane_buffer(buffer)
-        valid_depends = _mentions(self.nest.valid, digit)
-        result = []
-        for at in range(0, extent, width):
-            fixed = tuple(substitute(index, {digit: const(at)}) for index in indices)
-            test = self.scope.inside(buffer, fixed)
-            if valid_depends:
-                test = binary("and", test, substitute(self.nest.valid, {digit: const(at)}))
-            result.append((at, _span(flat, self.scope.offset(buffer, fixed), width), test))
-        return result
-
-    def pack(self, body: Block, digit: Var, extent: int) -> Block | None:
-        """Two conversions to a 16-bit float as one: neighbours in registers, one store."""
-        if len(body) != 1 or not isinstance(body[0], Store) or extent % 2:
-            return None
-        store = body[0]
-        value = store.value
-        is_narrow = store.buffer.dtype.is_float and store.buffer.dtype.bits == 16
-        if store.buffer.scope is not Scope.LOCAL or not is_narrow or not isinstance(value, Cast):
-            return None
-        if value.a.dtype != float32 or _mentions(self.nest.valid, digit):  # type: ignore[attr-defined]
-            return None
-        register = linear(store.indices[0])
-        others = [c for term, c in register.terms if term != digit]
-        if dict(register.terms).get(digit) != 1 or any(c % 2 for c in (*others, register.constant)):
-            return None
-        pair = self.scope.var("pair", 0, extent // 2 - 1)
-        low = binary("mul", pair, const(2))
-        high = binary("add", low, const(1))
-        target = substitute(store.indices[0], {digit: low})
-        args = (
-            Region(store.buffer, (target,), (const(2),)),
-            substitute(value.a, {digit: low}),
-            substitute(value.a, {digit: high}),
-        )
-        packed = Intrinsic("lane.pack", args, (), store.loc)
-        return (_unrolled(pair, extent // 2, (packed,)),) if extent > 2 else substitute_block(
-            (packed,), {pair: const(0)}
-        )  # fmt: skip
-
 
 def register_expr(found: RegisterMap, digits: tuple[tuple[Var, int], ...], inner: Inner) -> Expr:
     """A register map as an index expression."""
@@ -470,19 +286,6 @@ def register_expr(found: RegisterMap, digits: tuple[tuple[Var, int], ...], inner
     for (var, _, _), stride in zip(inner, found.inner, strict=True):
         total = binary("add", total, binary("mul", var, const(stride)))
     return total
-
-
-def _unrolled(digit: Var, extent: int, body: Block) -> For:
-    return For(digit, const(0), const(extent), const(1), body, LoopKind.UNROLL)
-
-
-def _span(buffer: Buffer, start: int | Expr, width: int) -> Region:
-    first = const(start) if isinstance(start, int) else start
-    return Region(buffer, (first,), (const(width),))
-
-
-def _mentions(expr: Expr, var: Var) -> bool:
-    return var in free_vars(expr)
 
 
 def _select(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
@@ -495,5 +298,5 @@ def _select(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
 
 def lower_uniform(expr: Expr, scope: LaneScope) -> Expr:
     """An expression at block scope, the same in all lanes."""
-    nest = _prepare(Parallel((), (), ()), (), uniform_layout(scope.threads), scope)
+    nest = prepare_nest(Parallel((), (), ()), (), uniform_layout(scope.threads), scope)
     return _Lowering(nest, scope).expr(expr, (), False)

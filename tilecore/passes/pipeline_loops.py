@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
@@ -37,15 +36,23 @@ from tilecore.ir.stmts import (
     If,
     Let,
     LoopKind,
-    Parallel,
     Stmt,
     Store,
 )
-from tilecore.ir.visit import buffers_in, child_blocks, map_exprs, map_stmts, walk_stmts
+from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, walk_stmts
 from tilecore.passes.async_copies import COMMIT, async_width, issue, wait
 from tilecore.passes.bounds import Ranges
-from tilecore.passes.memory_effects import READ, Effect, steps_of
 from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.producers import (
+    Producer,
+    any_writes,
+    groups_of,
+    is_issued_first,
+    is_used_outside,
+    last_stage,
+    sequence,
+    writes,
+)
 from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
 
 
@@ -57,25 +64,6 @@ def pipeline_loops(program: Program, context: Context) -> Program:
         return _Pipeliner(kernel, kernel_ranges(kernel, program.symbols), names, context).run()
 
     return per_kernel(program, visit)
-
-
-@dataclass(frozen=True, slots=True)
-class Producer:
-    """A copy that runs ahead.
-
-    Attributes:
-        index: its place in the loop's body.
-        copy: the statement.
-        width: bytes per lane and step.
-        distance: iterations ahead.
-        slots: slots of its destination.
-    """
-
-    index: int
-    copy: Copy
-    width: int
-    distance: int
-    slots: int
 
 
 class _Pipeliner:
@@ -116,7 +104,7 @@ class _Pipeliner:
         plan = self.context.hooks.call(
             "tilecore_plan_pipeline", request=request, target=self.context.target
         )
-        last = _last_stage(loop, plan)
+        last = last_stage(loop, plan)
         if any(isinstance(s, Break | Continue) for s in walk_stmts(loop.body)):
             return [], plan
         found = []
@@ -128,7 +116,7 @@ class _Pipeliner:
                 found.append(Producer(index, stmt, width, last - plan.stage[index], 1))
         order = sequence(loop.body, found, plan)
         with_slots = [
-            dataclasses.replace(p, slots=p.distance + _issued_first(p, order, loop.body))
+            dataclasses.replace(p, slots=p.distance + is_issued_first(p, order, loop.body))
             for p in found
         ]
         return sorted(with_slots, key=lambda p: order.index(p.index)), plan
@@ -142,20 +130,20 @@ class _Pipeliner:
         return max(0, self.context.target.smem_bytes - used)
 
     def may_run_ahead(self, copy: Copy, index: int, loop: For) -> bool:
-        """True when nothing but this loop sees the destination and nothing in it feeds the source."""
+        """True when only this loop sees the destination and nothing in it feeds the source."""
         target = copy.dst.buffer
-        writers = [k for k, s in enumerate(loop.body) if _writes(s, target)]
+        writers = [k for k, s in enumerate(loop.body) if writes(s, target)]
         if target.name in self.replaced or writers != [index]:
             return False
-        if _used_outside(self.kernel.body, loop.var, target):
+        if is_used_outside(self.kernel.body, loop.var, target):
             return False
         source = [*copy.src.starts, *copy.dst.starts]
         lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
         for expr in source:
             for load in loads_in(_inlined(expr, lets)):
-                if load.buffer.scope is not Scope.GLOBAL or _writes_any(loop.body, load.buffer):
+                if load.buffer.scope is not Scope.GLOBAL or any_writes(loop.body, load.buffer):
                     return False
-        return not _writes_any(loop.body, copy.src.buffer)
+        return not any_writes(loop.body, copy.src.buffer)
 
     # --- the new loop --------------------------------------------------------------------------
 
@@ -183,7 +171,7 @@ class _Pipeliner:
             return copies if self.ranges.proves(exists) else (If(exists, copies),)
 
         order = sequence(loop.body, producers, plan)
-        groups = _groups(producers, order, loop.body)
+        groups = groups_of(producers, order, loop.body)
         steady = self.steady(loop, order, groups, counter, slotted, issue_at)
         prologue: list[Stmt] = []
         for step in range(-max(p.distance for p in producers), 0):
@@ -232,7 +220,7 @@ class _Pipeliner:
             stmt = loop.body[k]
             if k in leaders:
                 group = groups[leaders[k]]
-                if _issued_first(group[0], order, loop.body):
+                if is_issued_first(group[0], order, loop.body):
                     wait_for(leaders[k])  # one barrier then serves the wait and the reused slot
                 result += issue_at(group, counter)
                 result.append(COMMIT)
@@ -298,51 +286,6 @@ class _Pipeliner:
         return new
 
 
-def sequence(body: Block, producers: list[Producer], plan: PipelinePlan) -> list[int]:
-    """The order of one steady iteration: what stays keeps its order, what runs ahead is issued
-    before the first statement that the plan puts after it."""
-    ahead = {p.index for p in producers}
-    staying = [k for k in range(len(body)) if k not in ahead]
-    result: list[int] = []
-    waiting = sorted(ahead, key=lambda k: plan.order[k])
-    for k in staying:
-        while waiting and all(
-            plan.order[other] > plan.order[waiting[0]] for other in staying[staying.index(k) :]
-        ):
-            result.append(waiting.pop(0))
-        result.append(k)
-    return result + waiting
-
-
-def _last_stage(loop: For, plan: PipelinePlan) -> int:
-    """The stage that copies run ahead of.
-
-    A plan for producer warps that did not come about may still tell stages of the consumers' work
-    apart: copies then run ahead of the first of these.
-    """
-    if plan.producer_warps:
-        work = [
-            stage
-            for stage, stmt in zip(plan.stage, loop.body, strict=True)
-            if not isinstance(stmt, Copy | Let | Allocate)
-        ]
-        return min(work, default=0)
-    return max(plan.stage, default=0)
-
-
-def _issued_first(producer: Producer, order: list[int], body: Block) -> bool:
-    """True when the copy is issued before this iteration's readers of its destination."""
-    target = producer.copy.dst.buffer
-    readers = [
-        order.index(k) for k, s in enumerate(body) if k != producer.index and _mentions(s, target)
-    ]
-    return order.index(producer.index) < min(readers, default=len(order))
-
-
-def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
-    return not isinstance(stmt, Allocate) and buffer in buffers_in((stmt,))
-
-
 def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
     return load.buffer.rank < slotted[load.buffer.name].rank
 
@@ -350,22 +293,6 @@ def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
 def _slot(step: Expr, slots: int) -> Expr:
     dtype = step.dtype  # type: ignore[attr-defined]
     return binary("floormod", step, const(slots, dtype))
-
-
-def _groups(producers: list[Producer], order: list[int], body: Block) -> list[list[Producer]]:
-    """Producers that are issued right after one another, and at one distance, together."""
-    own = {p.index: p for p in producers}
-    groups: list[list[Producer]] = []
-    joined = False
-    for index in order:
-        if index not in own:
-            joined = joined and isinstance(body[index], Allocate | Let)
-        elif joined and groups[-1][0].distance == own[index].distance:
-            groups[-1].append(own[index])
-        else:
-            groups.append([own[index]])
-            joined = True
-    return groups
 
 
 def _substituted(region: Region, lets: dict[Var, Expr], mapping: dict[Var, Expr]) -> Region:
@@ -377,29 +304,3 @@ def _inlined(expr: Expr, lets: dict[Var, Expr]) -> Expr:
     while any(var in lets for var in free_vars(expr)):
         expr = substitute(expr, lets)
     return expr
-
-
-def _used_outside(block: Block, loop_var: Var, target: Buffer) -> bool:
-    """True when a statement outside the loop of `loop_var` touches `target`."""
-    for stmt in block:
-        if isinstance(stmt, Allocate) or (isinstance(stmt, For) and stmt.var == loop_var):
-            continue
-        inner = child_blocks(stmt)
-        if not inner or isinstance(stmt, Parallel):
-            if target in buffers_in((stmt,)):
-                return True
-        elif any(_used_outside(one, loop_var, target) for one in inner):
-            return True
-    return False
-
-
-def _writes(stmt: Stmt, buffer: Buffer) -> bool:
-    return any(
-        isinstance(step, Effect) and step.kind != READ and step.box.buffer.name == buffer.name
-        for inner in walk_stmts((stmt,))
-        for step in steps_of(inner, Ranges())
-    )
-
-
-def _writes_any(body: Block, buffer: Buffer) -> bool:
-    return any(_writes(stmt, buffer) for stmt in body)

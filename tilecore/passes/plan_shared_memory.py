@@ -87,7 +87,9 @@ def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
         layout = kernel.layout_of(buffers[name])
         assert isinstance(layout, Layout), f"{name} has no layout yet"
         size = size_of(buffers[name], layout)
-        result.append(Lifetime(buffers[name], first, last, size, alignment_of(buffers[name], layout)))
+        result.append(
+            Lifetime(buffers[name], first, last, size, alignment_of(buffers[name], layout))
+        )
     return sorted(result, key=lambda t: (t.first, t.buffer.name))
 
 

@@ -32,7 +32,7 @@ def producer_loop(loop: For, groups: list[Group], later: Group | None, names: Na
     zero, one = const(0, dtype), const(1, dtype)
 
     def loads(chosen: list[Group], at: Expr) -> tuple[Stmt, ...]:
-        return tuple(stmt for group in chosen for stmt in _load(loop, group, at))
+        return tuple(stmt for group in chosen for stmt in load_group(loop, group, at, at))
 
     before: list[Stmt] = []
     body = loads(groups, step)
@@ -44,10 +44,10 @@ def producer_loop(loop: For, groups: list[Group], later: Group | None, names: Na
     return [*before, For(step, zero, loop.extent, one, body, loc=loop.loc)]
 
 
-def _load(loop: For, group: Group, step: Expr) -> list[Stmt]:
-    """The copies of one group for iteration number `step`."""
+def load_group(loop: For, group: Group, iteration: Expr, step: Expr) -> list[Stmt]:
+    """The copies of one group for an iteration of the loop, into the slot of step number `step`."""
     ring = group.ring
-    at = binary("add", loop.start, binary("mul", step, loop.step))
+    at = binary("add", loop.start, binary("mul", iteration, loop.step))
     lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
     total = sum(math.prod(static(c.dst)) * c.dst.dtype.bytes for c in group.copies)
     result: list[Stmt] = [ring.wait_empty(step), ring.expect(step, total)]

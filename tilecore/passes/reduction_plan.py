@@ -7,6 +7,7 @@ scratch buffer in shared memory, in a fixed order, so that every lane gets the s
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ def accumulator_dtype(op: str, src: DType, dst: DType) -> DType:
 
 
 def reduction_plan(program: Program, context: Context) -> Program:
-    """Give reductions that need it their scratch: ``Reduce`` -> ``tile.reduce`` with a third region.
+    """Give reductions that need it their scratch: ``tile.reduce`` with a third region.
 
     The intrinsic's hints are the Reduce's fields.
     """
@@ -75,8 +76,6 @@ def reduction_plan(program: Program, context: Context) -> Program:
     warp = context.target.lanes_per_warp
 
     def visit_kernel(kernel: Kernel) -> Kernel:
-        import dataclasses
-
         layouts = dict(kernel.layouts)
 
         def visit(stmt: Stmt) -> Block | None:

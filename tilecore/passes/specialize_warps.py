@@ -47,9 +47,16 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
-from tilecore.passes.consumer_schedule import consumer_loop, later_group
+from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.persistent_tiles import (
+    chained_tile,
+    loading_tile,
+    may_persist,
+    persistent_kernel,
+    tile_loop,
+)
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, Ring, inlined, writes_any
@@ -91,6 +98,10 @@ class _Specializer:
         if any(plan.producer_warps < 1 for plan in plans):
             return None
         staying = self.split_common()
+        if len(loops) == 1 and plans[0].persistent:
+            kernel = self.persistent(loops[0], plans[0], staying)  # type: ignore[arg-type]
+            if kernel is not None:
+                return kernel
         producer: list[Stmt] = []
         consumer: list[Stmt] = []
         inits: list[Stmt] = []
@@ -121,6 +132,37 @@ class _Specializer:
         if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in consumer):
             consumer.append(Intrinsic("bulk.finish"))
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)
+
+    def persistent(self, loop: For, plan: PipelinePlan, staying: list[Stmt]) -> Kernel | None:
+        """The kernel with blocks that stay, when its one loop is a chain; else nothing changes."""
+        lets = tuple(s for s in self.common if isinstance(s, Let))
+        if not may_persist(self.kernel, loop, lets):
+            return None
+        before = dict(self.layouts), dict(self.slotted)
+        groups = self.groups(loop, plan)
+        if not groups or not is_chain(loop, groups, self.runs_beside):
+            self.layouts, self.slotted = before
+            return None
+        (group,) = groups
+        warps = self.kernel.threads // self.context.target.lanes_per_warp
+        inits = group.ring.declarations(warps)
+        self.common = [s for s in self.common if not isinstance(s, Let)]
+        kernel, first = persistent_kernel(self.kernel, self.names)
+        taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
+        loads = (*lets, *loading_tile(loop, group, filled, self.names))
+        ahead = tile_loop(self.kernel, first, filled, self.names, loads)
+        producer = list(renamed((ahead,), self.names))
+        work: list[Stmt] = [*lets]
+        for stmt in staying:
+            if stmt is loop:
+                work += chained_tile(loop, group, taken, self.names)
+            else:
+                work.append(self.stored(stmt))
+        consumer: list[Stmt] = [tile_loop(self.kernel, first, taken, self.names, tuple(work))]
+        if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in work):
+            consumer.append(Intrinsic("bulk.finish"))
+        self.kernel = kernel
+        return self.assemble(inits, producer, consumer, plan.producer_warps)
 
     def may_apply(self) -> bool:
         """Only kernels whose author left threads and barriers to the compiler."""

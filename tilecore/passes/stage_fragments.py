@@ -18,7 +18,7 @@ from collections.abc import Callable
 from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.expr import Const, Expr, Load
+from tilecore.ir.expr import Expr, Load
 from tilecore.ir.layout import THREAD, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -26,6 +26,7 @@ from tilecore.ir.stmts import (
     Atomic,
     Block,
     Copy,
+    Fill,
     For,
     Gemm,
     If,
@@ -36,18 +37,13 @@ from tilecore.ir.stmts import (
     Store,
     While,
 )
-from tilecore.ir.visit import exprs_of, map_exprs, map_stmts
+from tilecore.ir.visit import map_exprs, map_stmts
+from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.contraction import select_atom, tile_mma
-from tilecore.passes.elementwise import (
-    Access,
-    accesses_of,
-    as_parallel,
-    loop_layout,
-    register_map,
-    static_extents,
-)
+from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
 from tilecore.passes.infer_layouts import operand_layouts
+from tilecore.passes.register_maps import register_map
 from tilecore.passes.scopes import (
     Names,
     is_whole,
@@ -177,6 +173,8 @@ class _Stager:
         after: list[Stmt] = []
         body = nest.body
         changed = False
+        # Partial writes need the old contents around them.
+        rewritten = isinstance(original, Copy | Fill) and is_whole(original.dst)
         while True:
             current = dataclasses.replace(nest, body=body)
             misfit = self.misfit(current)
@@ -187,9 +185,8 @@ class _Stager:
             scratch = self.scratch(fragment)
             touching = [a for a in accesses_of(current) if a.buffer.name == fragment.name]
             before.append(Allocate(scratch, loc=nest.loc))
-            # Partial writes need the old contents around them; whole rewrites would not, but
-            # telling them apart is not worth a wrong answer.
-            before.append(Copy(whole(fragment), whole(scratch), loc=nest.loc))
+            if not rewritten or any(not access.is_write for access in touching):
+                before.append(Copy(whole(fragment), whole(scratch), loc=nest.loc))
             if any(access.is_write for access in touching):
                 after.append(Copy(whole(scratch), whole(fragment), loc=nest.loc))
             body = _rebuffer(body, fragment, scratch)
@@ -261,7 +258,7 @@ class _Stager:
         stmt = Copy(whole(source), whole(target))
         nest = as_parallel(stmt)
         assert nest is not None
-        return self.nest(nest) or (stmt,)
+        return self.nest(nest, original=stmt) or (stmt,)
 
     def fragment(self, like: Buffer, layout: FragmentLayout) -> Buffer:
         part = self.names.buffer(f"{like.name}_part", static(like), like.dtype, Scope.FRAGMENT)
@@ -307,6 +304,3 @@ def _rebuffer(body: Block, old: Buffer, new: Buffer) -> Block:
         return stmt
 
     return map_stmts(body, visit)
-
-
-__all__ = ["Const", "exprs_of", "stage_fragments", "uniform_layout"]

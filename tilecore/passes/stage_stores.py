@@ -1,8 +1,8 @@
 """Send narrow stores of a fragment through shared memory, so that they leave as whole lines.
 
 An MMA accumulator gives each lane two neighbouring elements of a row; for 16-bit results a row of
-lanes then writes 16 bytes at a time, half of a memory sector. Shared memory that nobody uses any more
-at that point turns them into 16 bytes a lane:
+lanes then writes 16 bytes at a time, half of a memory sector. Shared memory that nobody uses any
+more at that point turns them into 16 bytes a lane:
 
     copy c -> C[...]   ->   shared c_out; copy c -> c_out; copy c_out -> C[...]
 

@@ -10,7 +10,6 @@ from tilecore.hooks.records import EmitRule
 from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Call
 from tilecore.ir.stmts import Intrinsic
-
 from tilecore_backend_cuda_ampere.mma import ATOMS
 
 

@@ -24,6 +24,7 @@ from tilecore_backend_cuda_ampere.streams import stream_getter
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", all from 8.0 on.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
+_RESERVED_SMEM_BYTES = 1024  # that the system takes of each block's shared memory, from 8.0 on
 _DEFAULT_SMEM_BYTES = 48 * 1024  # what a kernel may use without opting in
 
 
@@ -99,6 +100,8 @@ class CudaLauncher:
             self._source.kernels, self._load(device), self._grids, strict=True
         ):
             grid = (*grid_of(sizes), 1, 1)[:3]
+            if dict(kernel.extra).get("persistent"):
+                grid = (min(grid[0], self._resident_blocks(kernel, function, device)), 1, 1)
             if 0 in grid:
                 continue  # nothing to do, and the driver refuses empty grids
             _check_grid(kernel, grid)
@@ -149,6 +152,20 @@ class CudaLauncher:
         if max(kernel.cluster) > 1 and _product(kernel.cluster) > 8:
             driver.set_function_attribute(function, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
         return function
+
+    def _resident_blocks(self, kernel: KernelSource, function: int, device: int) -> int:
+        """How many blocks of a kernel the device runs at once."""
+        driver = self._driver
+        warps = -(-kernel.threads // 32)
+        registers = -(-driver.function_attribute(function, "NUM_REGS") // 8) * 8
+        static = driver.function_attribute(function, "SHARED_SIZE_BYTES")
+        smem = static + kernel.smem_bytes + _RESERVED_SMEM_BYTES
+        each = min(
+            driver.attribute(device, "MAX_REGISTERS_PER_MULTIPROCESSOR") // (registers * warps * 32),
+            driver.attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR") // smem,
+            driver.attribute(device, "MAX_THREADS_PER_MULTIPROCESSOR") // kernel.threads,
+        )
+        return max(1, each) * driver.attribute(device, "MULTIPROCESSOR_COUNT")
 
     def _check_arch(self, device: int) -> None:
         capability = (

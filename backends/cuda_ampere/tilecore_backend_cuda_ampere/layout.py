@@ -2,8 +2,8 @@
 
 ldmatrix reads one 16-byte column of 8 neighbouring rows; a copy touches neighbouring columns of a
 row. XORing the column's number with the number of its 128-byte line serves both for rows of 32, 64
-or a multiple of 128 bytes; other rows are cut into panels of such a width, or padded. The candidates
-are compared by counting their conflicts, not by rules of thumb.
+or a multiple of 128 bytes; other rows are cut into panels of such a width, or padded. The
+candidates are compared by counting their conflicts, not by rules of thumb.
 """
 
 from __future__ import annotations

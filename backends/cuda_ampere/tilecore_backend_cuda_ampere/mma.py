@@ -121,6 +121,7 @@ ATOMS: tuple[MmaAtom, ...] = (
 )
 """All atoms, preferred ones first among those that fit a gemm."""
 
+
 def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     """The atom for a gemm; None where only multiply-adds are right.
 

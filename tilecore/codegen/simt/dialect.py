@@ -1,4 +1,4 @@
-"""Spellings of the kernel vocabulary (``tilecore/emulator/README.md``) and what may vary of them."""
+"""Spellings of the kernel vocabulary (``tilecore/emulator/README.md``), and what may vary."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.expressions import ExpressionPrinter
-from tilecore.codegen.simt.statements import ATOMIC_FUNCTIONS, atomic_text, print_text
+from tilecore.codegen.simt.statements import atomic_text, print_text
 from tilecore.codegen.simt.writer import Writer
 from tilecore.errors import Loc, UnsupportedError
 from tilecore.ir.buffers import Buffer, Region, Scope
@@ -40,8 +40,7 @@ from tilecore.ir.stmts import (
     WarpScope,
     While,
 )
-from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
-from tilecore.passes.scopes import kernel_ranges
+from tilecore.ir.visit import walk_stmts
 from tilecore.target import Target
 
 _GRID_CALLS = ("block_x", "block_y", "block_z")
@@ -67,9 +66,7 @@ class KernelPrinter:
         self.rules = rules
         self.line_info = line_info
         self.out = Writer()
-        ranges = kernel_ranges(kernel, program.symbols)
-        ranges = Lane_ranges(ranges, kernel)
-        self.expressions = ExpressionPrinter(dialect, ranges, rules, fast_math)
+        self.expressions = ExpressionPrinter(dialect, rules, fast_math)
         self.hints = dict(kernel.hints)
         self.line: Loc | None = None
 
@@ -88,12 +85,14 @@ class KernelPrinter:
         return out.text()
 
     def parameter(self, argument: object) -> str:
+        """One parameter of the entry point."""
         if isinstance(argument, Buffer):
             constant = "" if argument.name in self.written() else "const "
             return f"{constant}{self.type_of(argument)}* TC_RESTRICT {argument.name}"
         return f"{self.dialect.type_of(argument.dtype)} {argument.name}"  # type: ignore[attr-defined]
 
     def type_of(self, buffer: Buffer) -> str:
+        """The C++ type of a buffer's elements."""
         return self.dialect.type_of(buffer.dtype)
 
     def written(self) -> set[str]:
@@ -126,9 +125,8 @@ class KernelPrinter:
         line("const int block_id = tc::block_x() + tc::block_y() * tc::grid_x();")
         line(f"const int panel_length = tc::grid_{'xy'[along]}() * {order.panel};")
         line("const int panel_first = block_id / panel_length * " + f"{order.panel};")
-        line(
-            f"const int panel_width = tc::min({order.panel}, tc::grid_{'xy'[across]}() - panel_first);"
-        )
+        rows_left = f"tc::grid_{'xy'[across]}() - panel_first"
+        line(f"const int panel_width = tc::min({order.panel}, {rows_left});")
         line("const int in_panel = block_id % panel_length;")
         line(f"const int {names[across]} = panel_first + in_panel % panel_width;")
         line(f"const int {names[along]} = in_panel / panel_width;")
@@ -144,6 +142,7 @@ class KernelPrinter:
             self.stmt(stmt)
 
     def source_line(self, stmt: Stmt) -> None:
+        """Say which of the author's lines follows, when it is another one."""
         loc: Loc | None = getattr(stmt, "loc", None)
         if loc is None or loc == self.line or not self.line_info:
             return
@@ -199,10 +198,12 @@ class KernelPrinter:
         return f"{warp} == {first}" if last == first + 1 else f"{warp} - {first} < {last - first}u"
 
     def nested(self, head: str, body: Block) -> None:
+        """A block in braces after `head`."""
         with self.out.braces(head):
             self.block(body)
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: str) -> str:
+        """A store of one element."""
         if buffer.scope is Scope.LOCAL:
             at = f"[{self.expressions.text(indices[0])}]" if indices else ""
             return f"{buffer.name}{at} = {value};"
@@ -210,6 +211,7 @@ class KernelPrinter:
         return f"tc::store_{space}({self.expressions.address(buffer, indices[0])}, {value});"
 
     def allocate(self, stmt: Allocate) -> None:
+        """The declaration of a buffer."""
         buffer = stmt.buffer
         kind = self.type_of(buffer)
         if buffer.scope is Scope.SHARED:
@@ -226,6 +228,7 @@ class KernelPrinter:
             self.out.line(f"TC_FRAGMENT({kind}, {buffer.name}, {size});")
 
     def loop(self, stmt: For) -> None:
+        """A counted loop."""
         if stmt.kind is LoopKind.UNROLL and stmt.extent == const(1):
             self.nested("{", (Let(stmt.var, stmt.start), *stmt.body))
             return
@@ -237,6 +240,7 @@ class KernelPrinter:
         self.nested(self.loop_head(stmt), stmt.body)
 
     def loop_head(self, stmt: For) -> str:
+        """The head of a counted loop, up to its brace."""
         text = self.expressions.text
         var, kind = stmt.var.name, self.dialect.type_of(stmt.var.dtype)
         start, step = stmt.start, stmt.step
@@ -253,11 +257,13 @@ class KernelPrinter:
         )
 
     def branch(self, stmt: If) -> None:
+        """An if, with its else."""
         self.nested(f"if ({self.expressions.text(stmt.condition)}) {{", stmt.then)
         if stmt.otherwise:
             self.nested("else {", stmt.otherwise)
 
     def print(self, stmt: Print) -> None:
+        """A print: once a block for uniform values, else by whoever runs it."""
         value = stmt.value if isinstance(stmt.value, Expr) else None
         line = print_text(stmt.message, value, self.expressions)
         at_block_scope = value is None or not any(isinstance(n, Load) for n in walk(value))
@@ -299,6 +305,7 @@ class KernelPrinter:
         return self.expressions.address(region.buffer, region.starts[0])
 
     def move(self, stmt: Intrinsic) -> str:
+        """A vector access between registers and memory."""
         source, target = stmt.args
         assert isinstance(source, Region) and isinstance(target, Region)
         (count,) = source.static_shape or (1,)
@@ -309,6 +316,7 @@ class KernelPrinter:
         return f"tc::store_{space}<{count}>({self.region(target)}, {self.region(source)});"
 
     def async_copy(self, stmt: Intrinsic) -> str:
+        """An asynchronous copy of one piece."""
         source, target, *valid = stmt.args
         assert isinstance(source, Region) and isinstance(target, Region)
         (count,) = source.static_shape or (1,)
@@ -316,15 +324,5 @@ class KernelPrinter:
         return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
 
 
-def Lane_ranges(ranges: Any, kernel: Kernel) -> Any:  # noqa: N802
-    """Ranges with the lane's own."""
-    from tilecore.passes.lane_scope import LANE
-
-    return ranges.with_range(LANE, 0, kernel.threads - 1)
-
-
 def _loops(stmt: For) -> list[For]:
     return [inner for inner in walk_stmts(stmt.body) if isinstance(inner, For)]
-
-
-__all__ = ["ATOMIC_FUNCTIONS", "KernelPrinter", "exprs_of", "regions_of"]

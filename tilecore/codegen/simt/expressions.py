@@ -11,7 +11,7 @@ import numpy as np
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.errors import UnsupportedError
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.dtypes import DType, float32
+from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import (
     Binary,
     Bitcast,
@@ -24,7 +24,6 @@ from tilecore.ir.expr import (
     Unary,
     Var,
 )
-from tilecore.passes.bounds import Ranges
 
 _PRECEDENCE = {
     "or": 1, "and": 2, "bitor": 3, "bitxor": 4, "bitand": 5, "eq": 6, "ne": 6, "lt": 7, "le": 7,
@@ -41,11 +40,8 @@ _TERNARY, _UNARY, _ATOM = 0, 11, 12
 class ExpressionPrinter:
     """Prints expressions of one kernel."""
 
-    def __init__(
-        self, dialect: Dialect, ranges: Ranges, rules: Mapping[str, Any], fast_math: bool
-    ) -> None:
+    def __init__(self, dialect: Dialect, rules: Mapping[str, Any], fast_math: bool) -> None:
         self.dialect = dialect
-        self.ranges = ranges
         self.rules = rules
         self.fast = dialect.fast_math if fast_math else dialect.fast
 
@@ -169,17 +165,10 @@ class ExpressionPrinter:
 
     def _floor(self, op: str, a: Expr, b: Expr, dtype: DType) -> tuple[str, int]:
         if dtype.is_float:
-            quotient = f"tc::floor({self._as_float(a)} / {self._as_float(b, 11)})"
+            quotient = f"tc::floor({self._as_float(a, 10)} / {self._as_float(b, 11)})"
             if op == "floormod":
-                quotient = f"{self._as_float(a)} - {quotient} * {self._as_float(b, 11)}"
+                quotient = f"{self._as_float(a, 9)} - {quotient} * {self._as_float(b, 11)}"
             return self._through_float(dtype, quotient)
-        positive = dtype.kind == "uint"
-        if not positive:
-            low_a, low_b = self.ranges.interval(a)[0], self.ranges.interval(b)[0]
-            positive = low_a is not None and low_a >= 0 and low_b is not None and low_b > 0
-        if positive:
-            sign = "/" if op == "floordiv" else "%"
-            return self._narrow(f"{self.text(a, 10)} {sign} {self.text(b, 11)}", 10, dtype)
         name = "floor_div" if op == "floordiv" else "floor_mod"
         return f"tc::{name}({self.text(a)}, {self.text(b)})", _ATOM
 
@@ -228,6 +217,10 @@ class ExpressionPrinter:
             return self._print(call.args[0])  # advice, which this backend has no use for
         if call.op in self.rules:
             return str(self.rules[call.op](self, call)), _ATOM
+        if call.op in _PLAIN_DIVISIONS:
+            a, b = call.args
+            text = f"{self.text(a, 10)} {_PLAIN_DIVISIONS[call.op]} {self.text(b, 11)}"
+            return self._narrow(text, 10, call.dtype)
         if call.op in _LANE_CALLS:
             arguments = ", ".join(self.text(arg) for arg in call.args)
             return f"tc::{_LANE_CALLS[call.op]}({arguments})", _ATOM
@@ -268,6 +261,7 @@ class ExpressionPrinter:
         return f"tc::{op}({', '.join(texts)})"
 
 
+_PLAIN_DIVISIONS = {"lane.div": "/", "lane.mod": "%"}
 _LANE_CALLS = {
     "lane.id": "lane_in_block",
     "block.thread": "lane_in_block",
@@ -281,6 +275,3 @@ _LANE_CALLS = {
 
 def _bits(number: float, kind: Any, unsigned: Any) -> int:
     return int(np.array(number, kind).view(unsigned))
-
-
-__all__ = ["ExpressionPrinter", "float32"]
