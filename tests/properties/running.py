@@ -1,0 +1,55 @@
+"""Running random programs: from text to results, the same inputs for everyone."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from functools import cache
+from typing import Any
+
+import numpy as np
+from random_programs import RandomProgram
+
+import tilecore
+
+
+@cache
+def module_of(text: str) -> Any:
+    """The module of a program's text, from a file, as programs are read from theirs."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as stream:
+        stream.write(text)
+    spec = importlib.util.spec_from_file_location("random_program", stream.name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # The source is read when the program is traced, which `results` does for several variants.
+    return module
+
+
+def results(
+    program: RandomProgram, num_stages: int, threads: int, **target: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """C and D of one run."""
+    m, n, k = program.sizes[:3]
+    rng = np.random.default_rng(m * 10007 + n * 101 + k)
+
+    def integers(*shape: int) -> np.ndarray:
+        return rng.integers(-4, 5, shape).astype(np.float32)
+
+    inputs = integers(m, k), integers(k, n), integers(m, n)
+    c, d = np.zeros((m, n), np.float32), np.zeros((m,), np.float32)
+    function = module_of(program.text).make(*program.sizes, num_stages, threads)
+    tilecore.compile(function, **target)(*inputs, c, d)
+    return c, d
+
+
+def assert_same(program: RandomProgram, one: Any, other: Any, variants: str) -> None:
+    """Both results are equal bit by bit (a zero's sign aside)."""
+    for name, left, right in zip("CD", one, other, strict=True):
+        if not np.array_equal(left, right):
+            places = np.argwhere(left != right)
+            where = tuple(int(x) for x in places[0])
+            raise AssertionError(
+                f"{variants}: {name} differs at {len(places)} places, first {where}: "
+                f"{left[where]} and {right[where]}\nsizes {program.sizes}\n{program.text}"
+            )
