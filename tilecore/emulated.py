@@ -29,6 +29,10 @@ from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.written import written_buffers
 
 
+PERSISTENT_BLOCKS = 3
+"""Blocks of kernels whose blocks take one tile after the other: few, so that each takes several."""
+
+
 class EmulatedLauncher:
     """Runs every kernel of a program in the emulator, on host memory.
 
@@ -109,6 +113,8 @@ class EmulatedLauncher:
 
 def _shape_of(kernel: KernelSource, grid: tuple[int, ...]) -> LaunchShape:
     blocks = (*grid, 1, 1)[:3]
+    if dict(kernel.extra).get("persistent"):
+        blocks = (min(blocks[0], PERSISTENT_BLOCKS), blocks[1], blocks[2])
     return LaunchShape(
         (blocks[0], blocks[1], blocks[2]),
         (kernel.threads, 1, 1),

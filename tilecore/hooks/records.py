@@ -170,12 +170,14 @@ class PipelinePlan:
         stage: for each statement of the loop's body the stage it belongs to (0 is earliest).
         order: for each statement its place in the schedule of one steady iteration.
         producer_warps: warps set apart to issue copies; 0 when all warps do everything.
+        persistent: with producer warps, blocks may stay and take one tile after the other.
     """
 
     num_stages: int
     stage: tuple[int, ...]
     order: tuple[int, ...]
     producer_warps: int = 0
+    persistent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

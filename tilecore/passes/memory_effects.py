@@ -231,8 +231,8 @@ def _intrinsic(
         yield from _region_effects(regions[2:], READ, ranges)
     elif op == "bulk.load":  # transaction barriers, not this analysis, order what lands
         yield from _region_effects(regions[:1], READ, ranges)
-    elif op == "bulk.store_fragment":  # it orders the uses of its staging buffer itself
-        yield from _region_effects(regions[1:2], WRITE, ranges)
+    elif op == "bulk.store_fragment":
+        # It orders the uses of its staging buffer itself; nothing else touches the destination.
         yield from _region_effects(regions[2:], ATOMIC, ranges)
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)

@@ -25,8 +25,8 @@ from tilecore.passes.scopes import Names, with_hint
 DEFAULT_PANEL = 8
 """Rows of a panel where the author asks for no order (measured, docs/performance-log.md)."""
 
-BLOCKS = Call("launch.blocks", (), int32)
-"""How many blocks were launched."""
+BLOCKS = binary("max", const(1), Call("launch.blocks", (), int32))
+"""How many blocks were launched; not less than the one that asks."""
 
 
 def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:

@@ -51,7 +51,7 @@ class Ring:
         round_ = binary("floordiv", step, const(self.slots, dtype))
         if ahead:
             round_ = binary("add", round_, const(ahead, dtype))
-        return binary("floormod", round_, const(2, dtype))
+        return binary("bitand", round_, const(1, dtype))
 
     def full_at(self, step: Expr) -> Region:
         """The barrier on which the copies of iteration `step` complete."""

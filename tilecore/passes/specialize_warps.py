@@ -335,6 +335,9 @@ class _Specializer:
             return stmt
         if stmt.dst.buffer.scope is not Scope.GLOBAL:
             return stmt
+        others = tuple(s for s in self.kernel.body if s is not stmt)
+        if stmt.dst.buffer in buffers_in(others):
+            return stmt
         answer = self.bulk_plan(stmt)
         if answer is None or answer.staging is None:
             return stmt

@@ -48,7 +48,9 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
-    with_producers = PipelinePlan(plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS)
+    with_producers = PipelinePlan(
+        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True
+    )
     return with_overlap(with_producers, request)
 
 

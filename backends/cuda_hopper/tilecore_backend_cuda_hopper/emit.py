@@ -55,10 +55,13 @@ def emit(program: Program, target: Target, options: CompileOptions) -> Source:
 
 def _extra(program: Program, kernel: Kernel) -> KernelExtra:
     maps = tensor_maps(program, kernel)
+    facts: tuple[tuple[str, object], ...] = ()
+    if dict(kernel.hints).get("persistent"):
+        facts = (("persistent", True),)
     if not maps:
-        return KernelExtra()
+        return KernelExtra((), facts)
     parameters = tuple(f"const TC_GRID_CONSTANT hopper::TensorMap {m.name}" for m in maps.values())
-    return KernelExtra(parameters, (("descriptors", tuple(maps.values())),))
+    return KernelExtra(parameters, (*facts, ("descriptors", tuple(maps.values()))))
 
 
 MapKey = tuple[str, str, str]
@@ -271,6 +274,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "contraction.commit": lambda printer, stmt: "hopper::wgmma_commit();",
         "contraction.settle": lambda printer, stmt: _pins(printer, stmt.args).rstrip(),
         "contraction.wait": _wait,
+        "launch.blocks": lambda printer, call: "tc::grid_x()",
         "warp.elect": _elect,
         "warp.first_lane": _first_lane,
     }
