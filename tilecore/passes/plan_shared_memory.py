@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from tilecore.errors import ResourceError
 from tilecore.hooks.context import Context
-from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Allocate, Block, For, Stmt, While
-from tilecore.ir.visit import buffers_in, child_blocks
+from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, Stmt, While
+from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
 from tilecore.passes.scopes import per_kernel, with_hint
 
 ALIGNMENT = 128
@@ -81,7 +81,11 @@ def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
     """Lifetimes of all shared buffers, by first access."""
     spans: dict[str, tuple[int, int]] = {}
     buffers: dict[str, Buffer] = {}
-    _scan(kernel.body, itertools.count(), spans, buffers)
+    position = itertools.count()
+    _scan(kernel.body, position, spans, buffers)
+    end = next(position)
+    for name in _barriers(kernel):
+        spans[name] = (0, end)  # memory of a transaction barrier must not be written otherwise
     result = []
     for name, (first, last) in spans.items():
         layout = kernel.layout_of(buffers[name])
@@ -118,6 +122,17 @@ def _scan(
                     _extend(buffer, now, end, spans, buffers)
         declared |= inner_declared
     return declared
+
+
+def _barriers(kernel: Kernel) -> set[str]:
+    """Names of the buffers that hold transaction barriers."""
+    return {
+        region.buffer.name
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Intrinsic) and stmt.op == "barrier.init"
+        for region in stmt.args
+        if isinstance(region, Region)
+    }
 
 
 def _own_buffers(stmt: Stmt) -> list[Buffer]:

@@ -7,6 +7,8 @@ the assembler runs every wgmma by itself, or spills, and the plain order is fast
 
 from __future__ import annotations
 
+import dataclasses
+
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.layout import FragmentLayout
@@ -35,7 +37,7 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     if last.a.buffer.scope is not Scope.FRAGMENT or not fits_registers(request.kernel, first, last):
         return plan
     stage = (*plan.stage[:-1], plan.stage[-1] + 1)
-    return PipelinePlan(plan.num_stages, stage, plan.order, plan.producer_warps)
+    return dataclasses.replace(plan, stage=stage)
 
 
 def fits_registers(kernel: Kernel, first: Gemm, last: Gemm) -> bool:
