@@ -101,8 +101,12 @@ def test_search_tries_all_configurations_and_keeps_the_best() -> None:
 
 
 def test_what_is_not_offered_is_refused_with_the_reason() -> None:
-    with pytest.raises(UnsupportedError, match="tvm is not offered: the intermediate form"):
-        _ = tilelang.tvm
+    with pytest.raises(UnsupportedError, match=r"tvm is not offered: the intermediate form"):
+        _ = tilelang.tvm.ir
+    with pytest.raises(UnsupportedError, match="toolchains of another compiler"):
+        from tilecore.compat.contrib import nvcc
+
+        nvcc.compile("")
     with pytest.raises(UnsupportedError, match=r"tl\.enable_dump_ir.*TILECORE_DUMP"):
         tilelang.compile(matmul.get_tir(16, 16, 16), pass_configs={"tl.enable_dump_ir": True})
     with pytest.raises(UnsupportedError, match="'tl.unheard' is not known"):

@@ -83,3 +83,12 @@ def test_what_is_not_linear_is_refused_when_compiled(op: str) -> None:
 
 def test_packed_axes_tell_nothing() -> None:
     assert size_equations([tensor("A", times(M, 4), dtype=int4)], (M,)) == ()
+
+
+def test_a_program_without_inputs_can_be_called_again() -> None:
+    call = KernelCaller(program(tensor("C", 3), outputs=(0,)), RecordingLauncher())
+    entered = []
+    call.on_entry = entered.append
+    for _ in range(3):
+        assert call().shape == (3,)
+    assert all(entry().shape == (3,) for entry in entered)

@@ -7,9 +7,7 @@ meanings that such programs use; what it does not offer is refused by name with 
 
 from __future__ import annotations
 
-import functools
 import importlib
-from importlib import resources
 from typing import Any
 
 from tilecore.compat.autotuner import autotune
@@ -18,12 +16,13 @@ from tilecore.compat.kernel import JITKernel
 from tilecore.compat.math import cdiv, next_power_of_2
 from tilecore.compat.pass_configs import PassConfigKey
 from tilecore.compat.profiler import Profiler, do_bench
+from tilecore.compat.refused import Refused, install, reason_of
 from tilecore.compat.settings import use
 from tilecore.compat.supply import TensorSupplyType
-from tilecore.errors import UnsupportedError
 
 __version__ = "0.1.13"  # the version of the vocabulary, as programs compare it
 lazy_jit = jit
+install()
 
 MODULES = {
     "language": "tilecore.language",
@@ -71,35 +70,16 @@ def set_log_level(level: Any) -> None:
     """Nothing to do: errors are exceptions, and nothing else is reported."""
 
 
-@functools.cache
-def refused_modules() -> dict[str, str]:
-    """Modules and names that are not offered, each with its reason."""
-    text = resources.files("tilecore.compat").joinpath("refused_modules.txt").read_text("utf-8")
-    rows = [row.split("\t", 1) for row in text.splitlines() if row and not row.startswith("#")]
-    return dict(rows)
-
-
-def reason_of(name: str) -> str | None:
-    """Why a dotted name is not offered; None when it is not known as refused."""
-    parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        found = refused_modules().get(".".join(parts[:length]))
-        if found is not None:
-            return found
-    return None
-
-
 def __getattr__(name: str) -> Any:
-    """Modules on first use, and a reasoned refusal of the rest."""
+    """Modules on first use; what is refused raises its reason when it is used."""
     if name.startswith("__"):
         raise AttributeError(name)
     if name in MODULES:
         found = importlib.import_module(MODULES[name])
         globals()[name] = found
         return found
-    reason = reason_of(name)
-    if reason is not None:
-        raise UnsupportedError(f"{name} is not offered: {reason}")
+    if reason_of(name) is not None:
+        return Refused(name)
     raise AttributeError(f"tilecore.compat has no {name!r}")
 
 

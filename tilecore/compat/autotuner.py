@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,8 @@ class Tuned:
         """As the jit function, with the best configuration."""
         configs = self._configs(args, kwargs)
         names = set(configs[0]) if configs else set()
-        if names <= set(kwargs):  # every choice is made
+        bound = inspect.signature(self.inner.function).bind_partial(*args, **kwargs)
+        if names <= set(bound.arguments):  # every choice is made
             return self.inner(*args, **kwargs)
         key = (repr([getattr(a, "shape", a) for a in args]), repr(sorted(kwargs)))
         if key not in self._found:

@@ -13,6 +13,7 @@ from tilecore.ir.dtypes import DType, dtype_of
 from tilecore.ir.expr import Const, Var
 from tilecore.ir.expr_text import format_expr
 from tilecore.ir.program import Program
+from tilecore.language.dtypes import dtype
 from tilecore.runtime.sizes import compile_sizes
 
 
@@ -86,16 +87,16 @@ class KernelParam:
     Attributes:
         name: of the parameter.
         shape: extents; a dynamic one by its name.
-        dtype: the element type's name.
+        dtype: the element type.
     """
 
     name: str
     shape: tuple[int | str, ...]
-    dtype: str
+    dtype: dtype
 
     def torch_dtype(self) -> Any:
         """The dtype of tensors for it."""
-        return torch_dtype(dtype_of(self.dtype))
+        return torch_dtype(dtype_of(str(self.dtype)))
 
     def is_scalar(self) -> bool:
         """True for a parameter that is a number."""
@@ -114,7 +115,7 @@ def kernel_params(program: Program, *, inputs_only: bool = False) -> list[Kernel
                 extent.value if isinstance(extent, Const) else format_expr(extent)
                 for extent in param.shape
             )
-        found.append(KernelParam(param.name, shape, param.dtype.name))
+        found.append(KernelParam(param.name, shape, dtype(param.dtype.name)))
     return found
 
 
@@ -127,7 +128,7 @@ def get_tensor_supply(
         if not all(isinstance(extent, int) for extent in param.shape):
             raise ArgumentError(f"{param.name} has dynamic extents", got=param.shape)
         shape = tuple(int(extent) for extent in param.shape)
-        return make_tensor(shape, dtype_of(param.dtype), supply_type)
+        return make_tensor(shape, dtype_of(str(param.dtype)), supply_type)
 
     return supply
 

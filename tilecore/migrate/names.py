@@ -7,7 +7,8 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilecore.compat import MODULES, reason_of
+from tilecore.compat import MODULES
+from tilecore.compat.refused import Refused, reason_of
 
 FRAMEWORK = "tilelang"
 """The import name of the framework that programs come from."""
@@ -53,12 +54,12 @@ def offers(module: str, name: str) -> str | None:
     from tilecore.errors import TilecoreError
 
     try:
-        getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except AttributeError:
         return "this name is not known"
     except TilecoreError as error:
         return error.reason.split(": ", 1)[-1]
-    return None
+    return reason_of(name) if isinstance(found, Refused) else None
 
 
 def bindings(tree: ast.Module) -> dict[str, str]:

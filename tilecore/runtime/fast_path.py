@@ -127,7 +127,7 @@ def fast_source(
     lines = [f"def fast({', '.join(names)}):", *_body(plan, kinds, library, launch, "return miss")]
     lines.append(f"def entry({', '.join([*entry, '*extra', '**named'])}):")
     passed = "".join(f"{name}, " for name in names)
-    careful = f"return careful(({passed}*extra), named)"
+    careful = f"return careful(({passed}*extra,), named)"
     lines += ["    if extra or named:", f"        {careful}"]
     lines += _body(plan, kinds, library, launch, careful)
     return "\n".join(lines) + "\n"

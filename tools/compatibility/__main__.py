@@ -21,7 +21,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--commit", help="of the checkout, if git cannot tell")
     parser.add_argument("--backend", default="cpu_llvm")
-    parser.add_argument("--only", nargs="*", default=[""], help="paths that begin so")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="paths that begin so, in this order"
+    )
     parser.add_argument("--limit", type=float, default=60, help="seconds a file")
     parser.add_argument("--minutes", type=float, help="start no file after that many minutes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -80,8 +82,8 @@ def main() -> int:
         if record.exists():
             rows = record.read_text("utf-8").splitlines()
             done = {one["path"]: Result(**one) for one in map(json.loads, rows)}
-        chosen = [path for path in paths if path.startswith(tuple(given.only))]
-        todo = [path for path in chosen if path not in done]
+        chosen = [path for start in given.only for path in paths if path.startswith(start)]
+        todo = [path for path in dict.fromkeys(chosen) if path not in done]
 
         def report(result: Result) -> None:
             with record.open("a", encoding="utf-8") as stream:

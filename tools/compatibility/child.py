@@ -6,17 +6,17 @@ import ast
 import contextlib
 import json
 import os
-import runpy
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tilecore import driver
 from tools.compatibility.host_device import OnHost, pretend
-from tools.compatibility.small_sizes import shrink
+from tools.compatibility.small_sizes import shrink, with_small_defaults
 from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, Outcome, judge
 
 WRONG_ON_PURPOSE = {
@@ -111,7 +111,12 @@ def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
             recorder.write("main", outcome)
             return
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            code = compile(with_small_defaults(tree) if small else tree, str(path), "exec")
+            module = ModuleType("__main__")
+            module.__file__ = str(path)
+            sys.modules["__main__"] = module
+            exec(code, vars(module))
         except SystemExit as error:
             if error.code not in (None, 0):
                 outcome = Outcome(FAIL, f"exit status {error.code}")

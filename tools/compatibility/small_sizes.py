@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 from typing import Any
 
@@ -18,6 +19,23 @@ def _smaller(name: str, default: int) -> int:
         if pattern.search(name):
             return min(default, limit)
     return default
+
+
+_MAINS = ("main", "run_regression_perf")
+
+
+def with_small_defaults(tree: ast.Module) -> ast.Module:
+    """The program with lower defaults of the sizes that its main function takes."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in _MAINS:
+            names = [*node.args.posonlyargs, *node.args.args]
+            pairs = zip(
+                names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True
+            )
+            for name, default in pairs:
+                if isinstance(default, ast.Constant) and type(default.value) is int:
+                    default.value = _smaller(name.arg, default.value)
+    return tree
 
 
 def shrink() -> None:
