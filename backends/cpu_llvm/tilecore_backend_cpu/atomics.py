@@ -110,7 +110,7 @@ def _swap_loop(
     before = w.block
     w.begin_block(label)
     seen = Value(raw_kind, f"%{label}.seen")
-    phi_at = len(w._lines)
+    phi_at = w.mark()
     old = widen(w, w.bitcast(seen, storage_type(dtype)), dtype)
     new = _apply(s, op, old, operand, dtype)
     raw = w.bitcast(narrow(w, new, dtype), raw_kind)
@@ -119,10 +119,7 @@ def _swap_loop(
     swapped = w.emit(pair, f"cmpxchg {place}, {seen}, {raw} {order} {failure}, align {dtype.bytes}")
     current = w.emit(raw_kind, f"extractvalue {swapped}, 0")
     is_done = w.emit("i1", f"extractvalue {swapped}, 1")
-    w._lines.insert(
-        phi_at,
-        f"  {seen.ref} = phi {raw_kind} [{first.ref}, %{before}], [{current.ref}, %{w.block}]",
-    )
+    w.insert_phi(phi_at, seen, [(first, before), (current, w.block)])
     w.terminate(f"br {is_done}, label %{label}.done, label %{label}")
     w.begin_block(f"{label}.done")
     return old

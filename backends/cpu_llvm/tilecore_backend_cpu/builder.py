@@ -6,12 +6,12 @@ of the installed LLVM can be named (bfloat, masked memory, tile registers).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from .llvm_types import (
     FLOAT_TYPES,
+    Loop,
     Value,
     element_bits,
     element_type,
@@ -89,22 +89,6 @@ class ModuleWriter:
         )
 
 
-@dataclass(slots=True)
-class Loop:
-    """A loop under construction: its counter and the values carried from step to step."""
-
-    index: Value
-    carried: list[Value]
-    next_values: list[Value] | None = None
-    results: list[Value] | None = None
-    latch: str = ""
-    done: str = ""
-
-    def carry(self, values: Sequence[Value]) -> None:
-        """Set what the carried values are in the next step."""
-        self.next_values = list(values)
-
-
 class FunctionWriter:
     """Writes one function; instructions go to the current basic block."""
 
@@ -163,9 +147,16 @@ class FunctionWriter:
         self.line(text)
         self.is_terminated = True
 
-    def call(
-        self, name: str, result: str, arguments: Sequence[Value], immediates: str = ""
-    ) -> Value:
+    def mark(self) -> int:
+        """A place in the text, at which `insert_phi` can put what is only known later."""
+        return len(self._lines)
+
+    def insert_phi(self, mark: int, value: Value, sources: Sequence[tuple[Value, str]]) -> None:
+        """Define `value` at `mark` as what comes from the predecessor (value, block) taken."""
+        text = ", ".join(f"[{source.ref}, %{block}]" for source, block in sources)
+        self._lines.insert(mark, f"  {value.ref} = phi {value.type} {text}")
+
+    def call(self, name: str, result: str, arguments: Sequence[Value]) -> Value:
         """Call a function, declaring it on first use."""
         self.module.declare(name, result, [value.type for value in arguments])
         text = f"call {result} @{name}({', '.join(map(str, arguments))})"
@@ -355,7 +346,7 @@ class FunctionWriter:
     @contextmanager
     def loop(
         self, start: Value, stop: Value, step: int = 1, carried: Sequence[Value] = ()
-    ) -> Iterator[Loop]:
+    ) -> Generator[Loop, None, None]:
         """Count from `start` while below `stop`. Carried values: see `Loop.carry`, `results`."""
         label = self.fresh("loop")
         head, body, latch, done = (f"{label}.{part}" for part in ("head", "body", "latch", "done"))
@@ -386,7 +377,7 @@ class FunctionWriter:
         state.results = values
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: Value) -> Generator[None, None, None]:
         """Run the body only if the scalar condition holds."""
         label = self.fresh("if")
         self.terminate(f"br {condition}, label %{label}.then, label %{label}.end")

@@ -38,9 +38,7 @@ def _print(message: bytes, dtype_name: bytes, data: int, rank: int, shape: int) 
         dtype = numpy_dtype(dtype_of(dtype_name.decode()))
         extents = np.ctypeslib.as_array((ctypes.c_int64 * rank).from_address(shape)) if rank else ()
         size = int(np.prod(extents, dtype=np.int64)) * dtype.itemsize
-        values = np.frombuffer((ctypes.c_char * size).from_address(data), dtype).reshape(
-            tuple(extents)
-        )
+        values = np.frombuffer(ctypes.string_at(data, size), dtype).reshape(tuple(extents))
         shown = values.item() if not rank else values
         text = f"{text} {shown}" if text else f"{shown}"
     with _lock:

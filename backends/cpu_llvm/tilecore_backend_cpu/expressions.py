@@ -25,7 +25,16 @@ from tilecore.ir.expr import (
 )
 
 from .analysis import coefficient, depends_on, has_load, interval
-from .builder import Value, element_bits, element_type, is_float, lane_count, like, vector_type
+from .builder import (
+    Value,
+    element_bits,
+    element_type,
+    is_float,
+    lane_count,
+    like,
+    mangle,
+    vector_type,
+)
 from .conversions import compute_type, convert, narrow, round_to, storage_type, widen
 from .memory import load_element
 from .state import BlockState
@@ -341,12 +350,11 @@ def _call(s: BlockState, op: str, args: tuple[Expr, ...], dtype: DType) -> Value
         case "clz":
             counted = w.call(f"llvm.ctlz.{_suffix(x)}", x.type, [x, w.const(False, "i1")])
             return _resize(s, counted, dtype)
-    raise UnsupportedError(f"the CPU backend has no operation {op!r}")
+        case _:
+            raise UnsupportedError(f"the CPU backend has no operation {op!r}")
 
 
 def _suffix(value: Value) -> str:
-    from .builder import mangle
-
     return mangle(value.type)
 
 

@@ -138,6 +138,8 @@ class Fuser:
             case Reduce(src=src, axis=axis):
                 if _is_static(src.shape) and axis % 2 == 1:
                     return src.shape
+            case _:
+                return None
         return None
 
     # -- joining --------------------------------------------------------------------------------
@@ -256,6 +258,8 @@ class Fuser:
                     written.add(self._root(dst.buffer))
                 case Gemm(c=c):
                     written.add(self._root(c.buffer))
+                case _:
+                    continue
         return everything | written, written
 
 

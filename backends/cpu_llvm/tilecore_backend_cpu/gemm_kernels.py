@@ -170,7 +170,14 @@ class GemmEmitter:
         share = -(-shape.k // pieces)
         return max(8, -(-share // 8) * 8)
 
-    def _rows(self, w: FunctionWriter, key: tuple, a: Value, b: Value, c: Value) -> None:
+    def _rows(
+        self,
+        w: FunctionWriter,
+        key: tuple[GemmShape, GemmPlan, int, bool, int],
+        a: Value,
+        b: Value,
+        c: Value,
+    ) -> None:
         """Pass the rows of A by one panel of B."""
         shape, plan, length, is_clear, columns = key
         row = 0

@@ -14,7 +14,7 @@ _SYS_ARCH_PRCTL = 158
 _ARCH_REQ_XCOMP_PERM = 0x1023
 _XFEATURE_XTILEDATA = 18
 
-_FALLBACK_CACHE_BYTES = (32 << 10, 1 << 20, 8 << 20)
+_FALLBACK_CACHE_BYTES: tuple[int, ...] = (32 << 10, 1 << 20, 8 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class HostCpu:
 
 def _cache_sizes() -> tuple[int, int, int]:
     """L1 data, L2 and L3 bytes as Linux lists them; fixed guesses where the system does not say."""
-    sizes = dict(zip((1, 2, 3), _FALLBACK_CACHE_BYTES, strict=True))
+    sizes: dict[int, int] = dict(enumerate(_FALLBACK_CACHE_BYTES, 1))
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             kind = (folder / "type").read_text().strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FLOAT_TYPES = ("half", "bfloat", "float", "double")
@@ -73,3 +74,19 @@ def float_literal(value: float, element: str) -> str:
     if element == "float":
         value = struct.unpack("<f", struct.pack("<f", value))[0] if abs(value) < 3.5e38 else value
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop under construction: its counter and the values carried from step to step."""
+
+    index: Value
+    carried: list[Value]
+    next_values: list[Value] | None = None
+    results: list[Value] | None = None
+    latch: str = ""
+    done: str = ""
+
+    def carry(self, values: Sequence[Value]) -> None:
+        """Set what the carried values are in the next step."""
+        self.next_values = list(values)

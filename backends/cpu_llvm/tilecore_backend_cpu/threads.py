@@ -13,6 +13,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -66,7 +67,7 @@ def _pool_symbols() -> dict[str, int]:
 
 
 @lru_cache(maxsize=1)
-def _pool_callbacks() -> dict[str, object]:
+def _pool_callbacks() -> dict[str, Any]:
     """The same two functions over a thread pool; workers run without Python's lock."""
     pool = ThreadPoolExecutor(requested_threads(), thread_name_prefix="tilecore")
 
