@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tile_programs import REDUCE, matmul
 
+from tilecore.errors import ResourceError
 from tilecore.hooks.records import CompileOptions
 from tilecore.ir.dtypes import dtype_of
 from tilecore.ir.layout import Layout
@@ -123,3 +124,10 @@ def test_single_rows_named_by_zero_fuse() -> None:
     text = REDUCE.format(m=1, n=4096).replace("[i, j]", "[0, j]").replace("top[i]", "top[0]")
     groups = [s for s in fused(text) if isinstance(s, FusedNest)]
     assert [len(group.reduces) for group in groups] == [1, 1]
+
+
+def test_tiles_beyond_all_memory_are_refused() -> None:
+    text = REDUCE.format(m=4, n=1 << 27)
+    program = schedule_program(parse_program(text), detect_host())
+    with pytest.raises(ResourceError, match="t 2048 MiB"):
+        emit_program(program, detect_host(), CompileOptions())

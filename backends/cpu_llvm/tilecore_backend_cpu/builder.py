@@ -391,15 +391,6 @@ class FunctionWriter:
 
 
 __all__ = [
-    "FunctionWriter",
-    "Loop",
-    "ModuleWriter",
-    "Value",
-    "element_bits",
-    "element_type",
-    "is_float",
-    "lane_count",
-    "like",
-    "mangle",
-    "vector_type",
-]
+    "FunctionWriter", "Loop", "ModuleWriter", "Value", "element_bits", "element_type", "is_float",
+    "lane_count", "like", "mangle", "vector_type",
+]  # fmt: skip

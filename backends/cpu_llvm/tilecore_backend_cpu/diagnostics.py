@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilecore.errors import UnsupportedError
 from tilecore.ir.buffers import Region
 from tilecore.ir.dtypes import DType, dtype_of, numpy_dtype
-from tilecore.ir.expr import Const, Load
+from tilecore.ir.expr import Load
 from tilecore.ir.stmts import Assert, Print
 
 from .builder import Value
@@ -99,7 +100,11 @@ def emit_print(s: BlockState, stmt: Print) -> None:
         _call_print(s, stmt.message, dtype, slot, ())
         return
     region = stmt.value
-    extents = tuple(int(e.value) for e in region.shape if isinstance(e, Const))
+    if region.static_shape is None:
+        raise UnsupportedError(
+            "only regions of constant shape can be printed", got=region.buffer.name, loc=stmt.loc
+        )
+    extents = region.static_shape
     count = int(np.prod(extents, dtype=np.int64))
     top = s.arena.top
     place = s.scratch(count * region.dtype.bytes)

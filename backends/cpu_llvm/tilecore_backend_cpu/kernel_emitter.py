@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from tilecore.errors import ResourceError
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
@@ -45,6 +46,9 @@ from .storage import Storage
 from .streaming import emit_fence
 from .vector_math import VectorMath
 
+MOST_SCRATCH_BYTES = 1 << 30
+"""Scratch memory of one thread; tiles are meant to stay in its caches."""
+
 
 def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Source:
     """Source of a whole scheduled program."""
@@ -56,6 +60,7 @@ def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Sou
         arguments = kernel_arguments(program, kernel)
         worker = _Worker(module, kernel, arguments, cpu, gemm)
         worker.emit()
+        _check_scratch(kernel, worker.arena.bytes)
         workers.append(Launch(kernel, arguments, worker.name, tuple(worker.shared)))
         has_assert = any(isinstance(stmt, Assert) for stmt in walk_stmts(kernel.body))
         extra = (("has_assert", has_assert), ("scratch_bytes", worker.arena.bytes))
@@ -65,6 +70,26 @@ def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Sou
     emit_entry(module, program, workers)
     emit_workspace(module, program, workers)
     return Source(str(module), "llvm", tuple(sources))
+
+
+def _check_scratch(kernel: Kernel, size: int) -> None:
+    """Refuse tiles that no thread should hold.
+
+    Raises:
+        ResourceError: with the largest buffers and what to change.
+    """
+    if size <= MOST_SCRATCH_BYTES:
+        return
+    allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    sizes = [(math.prod(b.static_shape or ()) * b.dtype.bytes, b.name) for b in allocated]
+    table = ", ".join(f"{name} {count >> 20} MiB" for count, name in sorted(sizes)[:-4:-1])
+    raise ResourceError(
+        f"the tiles of kernel {kernel.name} do not fit a thread's scratch memory",
+        expected=f"at most {MOST_SCRATCH_BYTES >> 20} MiB",
+        got=f"{size >> 20} MiB ({table})",
+        loc=kernel.loc,
+        hint="choose smaller tiles",
+    )
 
 
 class _Worker:

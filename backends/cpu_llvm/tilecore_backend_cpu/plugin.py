@@ -8,6 +8,7 @@ from tilecore.hooks.records import (
     Artifact,
     CompileOptions,
     DeviceInfo,
+    KernelResources,
     Launcher,
     Source,
     ToolchainInfo,
@@ -74,10 +75,14 @@ def tilecore_toolchain_fingerprint(target: Target) -> str:
 
 @hookimpl
 def tilecore_compile(source: Source, target: Target, options: CompileOptions) -> Artifact:
-    """Object code."""
+    """Object code; what a kernel uses is its scratch memory."""
     from .jit import compile_object
 
-    return Artifact(compile_object(source.text), "object")
+    resources = tuple(
+        KernelResources(kernel.name, smem_bytes=int(str(dict(kernel.extra)["scratch_bytes"])))
+        for kernel in source.kernels
+    )
+    return Artifact(compile_object(source.text), "object", resources)
 
 
 @hookimpl
