@@ -31,13 +31,11 @@ from tilecore.ir.expr import (
     transform,
 )
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Allocate, Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
+from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
 from tilecore.ir.visit import BODY_FIELDS, map_exprs, walk_stmts
 from tilecore.passes.bounds import Linear, from_linear, linear
+from tilecore.passes.copies_under_gemm import is_crowded
 from tilecore.passes.scopes import Names, loads_in, per_kernel
-
-CROWDED_REGISTERS = 176
-"""32-bit registers of fragments in one lane from which on additions are cheaper than registers."""
 
 
 def hoist_offsets(program: Program, context: Context) -> Program:
@@ -45,7 +43,7 @@ def hoist_offsets(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
-        crowded = held_registers(kernel) >= CROWDED_REGISTERS
+        crowded = is_crowded(kernel)
         return dataclasses.replace(kernel, body=_block(kernel.body, _Around(names, crowded), {}))
 
     return per_kernel(program, visit)
@@ -177,16 +175,6 @@ class _Hoister:
 
     def is_inner(self, expr: Expr) -> bool:
         return bool(free_vars(expr) & self.inside) or bool(loads_in(expr))
-
-
-def held_registers(kernel: Kernel) -> int:
-    """32-bit registers that the kernel's outermost register arrays take in one lane."""
-    bits = 0
-    for stmt in kernel.body:
-        if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.LOCAL:
-            (size,) = stmt.buffer.static_shape or (1,)
-            bits += size * stmt.buffer.dtype.bits
-    return bits // 32
 
 
 def _xor_parts(expr: Expr) -> list[Expr]:

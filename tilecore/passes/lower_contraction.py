@@ -49,10 +49,17 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
     tiled = tile_mma(gemm, atom, scope.threads)
     if atom.b is None:
         return lower_memory_gemm(gemm, tiled, between, scope)
+    a, b = operands_of(gemm, tiled, scope)
+    return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
+
+
+def operands_of(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> tuple[Operand, Operand]:
+    """Both operands of a gemm whose atom takes them from registers."""
+    atom = tiled.atom
     group = scope.ranges.simplify(binary("floordiv", LANE, const(atom.lanes)))
     group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
     group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
-    assert atom.a is not None, "operands come from registers here"
+    assert atom.a is not None and atom.b is not None, "operands come from registers here"
     a = Operand(
         gemm.a, _transposed(atom.a, gemm.transpose_a), 0 if gemm.transpose_a else 1,
         tiled.tiles_m, group_m, atom.m, atom.k, atom.a_round,
@@ -63,7 +70,7 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
         tiled.tiles_n, group_n, atom.n, atom.k, atom.b_round,
         atom.register_dtype or atom.b_dtype, True,
     )  # fmt: skip
-    return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
+    return a, b
 
 
 def _transposed(layout: FragmentLayout, swap: bool) -> FragmentLayout:
@@ -145,12 +152,19 @@ def _operand(
         f"{buffer.name}_regs", (operand.tiles * count,), operand.dtype, Scope.LOCAL
     )
     at = Region(registers, (binary("mul", tile, const(count)),), (const(count),))
+    return (Allocate(registers),), fill_registers(operand, registers, k, tiled, scope), at
+
+
+def fill_registers(
+    operand: Operand, registers: Buffer, k: Expr, tiled: TiledMma, scope: LaneScope
+) -> Block:
+    """Load an operand's registers for one k: by matrix loads, vectors, or element by element."""
     fill = _matrix_loads(operand, registers, k, tiled, scope)
     if fill is None:
         fill = vector_loads(operand, registers, k, scope)
     if fill is None:
         fill = plain_loads(operand, registers, k, scope)
-    return (Allocate(registers),), (*fill, *_round(operand, registers, scope)), at
+    return (*fill, *_round(operand, registers, scope))
 
 
 def _round(operand: Operand, registers: Buffer, scope: LaneScope) -> Block:

@@ -37,7 +37,7 @@ from tilecore.ir.stmts import (
     While,
 )
 from tilecore.ir.visit import map_stmts
-from tilecore.passes import copies_under_gemm
+from tilecore.passes import copies_under_gemm, rotate_gemm
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
@@ -110,6 +110,10 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
     match stmt:
         case For(start=start, extent=extent, body=body):
             low, count = lower_uniform(start, scope), lower_uniform(extent, scope)
+            if (parts := rotate_gemm.split(stmt)) and rotate_gemm.plan(parts, scope):
+                copies = _each(parts.copies, scope)
+                if rotated := rotate_gemm.lower_rotated(stmt, (low, count), parts, copies, scope):
+                    return rotated
             inner = _block(body, scope)
             return (dataclasses.replace(stmt, start=low, extent=count, body=inner, pipeline=None),)
         case While(condition=condition, body=body):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 
 from tilecore.hooks.context import Context
-from tilecore.ir.expr import Binary, Call, Expr
+from tilecore.ir.expr import Binary, Call, Expr, rebuild
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.visit import map_exprs, map_stmts
+from tilecore.ir.visit import map_stmts
 from tilecore.passes.lane_scope import LANE
-from tilecore.passes.scopes import kernel_ranges, per_kernel
+from tilecore.passes.scopes import kernel_ranges, map_whole_exprs, per_kernel
 
 _NAMES = {"floordiv": "lane.div", "floormod": "lane.mod"}
 
@@ -25,16 +25,22 @@ def plain_divisions(program: Program, context: Context) -> Program:
     def visit_kernel(kernel: Kernel) -> Kernel:
         ranges = kernel_ranges(kernel, program.symbols).with_range(LANE, 0, kernel.threads - 1)
 
-        def visit(node: Expr) -> Expr | None:
+        def is_plain(node: Expr) -> bool:
             if not isinstance(node, Binary) or node.op not in _NAMES or not node.dtype.is_int:
-                return None
-            if node.dtype.kind == "int":
-                low, divisor = ranges.interval(node.a)[0], ranges.interval(node.b)[0]
-                if low is None or low < 0 or divisor is None or divisor <= 0:
-                    return None
-            return Call(_NAMES[node.op], (node.a, node.b), node.dtype)
+                return False
+            if node.dtype.kind == "uint":
+                return True
+            low, divisor = ranges.interval(node.a)[0], ranges.interval(node.b)[0]
+            return low is not None and low >= 0 and divisor is not None and divisor > 0
 
-        body = map_stmts(kernel.body, lambda stmt: map_exprs(stmt, visit))
+        def convert(expr: Expr) -> Expr:
+            children = tuple(convert(child) for child in expr.children)
+            if is_plain(expr):  # asked of the expression as it was, whose parts are understood
+                assert isinstance(expr, Binary)
+                return Call(_NAMES[expr.op], children, expr.dtype)
+            return rebuild(expr, children) if children != expr.children else expr
+
+        body = map_stmts(kernel.body, lambda stmt: map_whole_exprs(stmt, convert))
         return dataclasses.replace(kernel, body=body)
 
     return per_kernel(program, visit_kernel)
