@@ -2,6 +2,8 @@
 
 import itertools
 
+import language_support as support
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,3 +125,55 @@ def test_ready_made_layouts():
     assert T.make_linear_layout((4, 6)).offset((2, 3)) == 15
     with pytest.raises(LanguageError, match="positive constant extents"):
         T.make_swizzled_layout((4, -1))
+
+
+def fragment_order(m, n):
+    return T.Layout((m, n), lambda i, j: [i // 8, j // 8, j % 2, 4 * (i % 8) + (j % 8) // 2])
+
+
+@pytest.mark.parametrize(("m", "n"), [(16, 16), (24, 8)])
+def test_layout_of_a_tensor_permutes_its_storage(m, n):
+    @T.prim_func
+    def write(x: T.Tensor((m, n), "float32"), y: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(m, 16), threads=32) as by:
+            T.annotate_layout({y: fragment_order(m, n)})
+            tile = T.alloc_shared((16, n), "float32")
+            T.copy(x[by * 16, 0], tile)
+            T.copy(tile, y[by * 16 : (by + 1) * 16, :])
+            for i, j in T.Parallel(16, n):
+                T.atomic_add(y[by * 16 + i, j], 1)
+
+    @T.prim_func
+    def read(y: T.Tensor((m, n), "float32"), z: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(m, 16), threads=32) as by:
+            T.annotate_layout({y: fragment_order(m, n)})
+            T.copy(y[by * 16 : (by + 1) * 16, :], z[by * 16 : (by + 1) * 16, :])
+
+    x = np.arange(m * n, dtype=np.float32).reshape(m, n)
+    stored = support.result(write, "y", x=x, y=np.zeros((m, n), np.float32))
+    expected = np.zeros(m * n, np.float32)
+    for i in range(m):
+        for j in range(n):
+            expected[fragment_order(m, n).offset((i, j))] = x[i, j] + 1
+    np.testing.assert_array_equal(stored.reshape(-1), expected)
+    z = support.result(read, "z", y=stored.astype(np.float32), z=np.zeros((m, n), np.float32))
+    np.testing.assert_array_equal(z, x + 1)
+
+
+def test_layout_of_a_tensor_must_fit_and_operations_are_limited():
+    with pytest.raises(LanguageError, match="layout of y leaves its storage"):
+
+        @T.prim_func
+        def leaves(y: T.Tensor((4, 4), "float32")):
+            with T.Kernel(1, threads=32):
+                T.annotate_layout({y: T.Layout((4, 4), lambda i, j: i * 8 + j)})
+                y[0, 0] = 1
+
+    with pytest.raises(UnsupportedError, match="Reduce of a tensor with a layout of its own"):
+
+        @T.prim_func
+        def reduced(y: T.Tensor((4, 4), "float32")):
+            with T.Kernel(1, threads=32):
+                T.annotate_layout({y: T.Layout((4, 4), lambda i, j: j * 4 + i)})
+                sums = T.alloc_fragment((4,), "float32")
+                T.reduce_sum(y, sums, dim=1)

@@ -12,6 +12,7 @@ from tilecore.ir.expr import Expr, Load, Var, free_vars, rebuild
 from tilecore.ir.program import Param, Program
 from tilecore.ir.stmts import Block, Stmt
 from tilecore.language.builder import Builder
+from tilecore.language.global_layouts import apply_global_layouts
 from tilecore.language.locate import fail
 
 
@@ -60,7 +61,9 @@ def finish_program(builder: Builder, loc: Loc) -> Program:
             expected="at least one `with T.Kernel(...)`",
             loc=loc,
         )
-    params, kernels = tuple(builder.params), tuple(builder.kernels)
+    params = tuple(builder.params)
+    tensors = {p.name: p for p in (*params, *builder.workspaces) if isinstance(p, Buffer)}
+    kernels = tuple(apply_global_layouts(k, tensors, builder.unique) for k in builder.kernels)
     symbols = tuple(collect_symbols(params))
     _check_known(builder, symbols, loc)
     workspaces = tuple(builder.workspaces)

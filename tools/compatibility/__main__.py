@@ -24,7 +24,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="*", default=[""], help="paths that begin so, in this order"
     )
-    parser.add_argument("--limit", type=float, default=60, help="seconds a file")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of processor time a file")
     parser.add_argument("--minutes", type=float, help="start no file after that many minutes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, help="keep logs and results there; resume from them")

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import os
+import resource
 import sys
 from collections import Counter
 from pathlib import Path
@@ -127,12 +128,13 @@ def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
         recorder.write("main", outcome)
 
 
-def start(path: Path, root: Path, out: Path, log: Path, *, small: bool) -> int:
-    """Fork a process that runs one program; its process id."""
+def start(path: Path, root: Path, out: Path, log: Path, *, small: bool, cpu_seconds: int) -> int:
+    """Fork a process that runs one program; its process id. It ends by SIGXCPU at its limit."""
     pid = os.fork()
     if pid:
         return pid
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     with log.open("ab") as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)

@@ -20,16 +20,17 @@ its imports change) and run as it stands on backend `{backend}`. This page is ma
 where CHECKOUT is a checkout of TileLang that the caller has fetched; nothing of it is kept here.
 torch is told to put every tensor on the host. Options that are sizes by their names get smaller
 defaults; a program that then fails is run again with its own. Of each parametrised test the first
-{each} parameter sets are run, each file for at most {limit:g} s.
+{each} parameter sets are run, each file for at most {limit:g} s of
+processor time.
 
 | result | files | meaning |
 | --- | ---: | --- |
 | pass | {passed} | ran to its end; what it compares with its reference agrees; in files of tests every portable test passed |
 | fail | {failed} | at least one portable test, or the program, does not |
-| time limit | {timed} | not decided: it did not end within {limit:g} s on this host |
+| time limit | {timed} | not decided: it did not end within {limit:g} s of processor time |
 | not portable | {foreign} | cannot run anywhere but on its own system: needs a package that is not here, one vendor's instructions or source text, or another compiler's inner forms |
 | no program | {empty} | defines functions only |
-| not run | {left} | the run was ended before |
+| not run | {left} | the run was ended before its turn |
 
 Of the {decided} portable files that were decided, {passed} pass: **{share:.1%}**. Counted by tests
 (one for each program), {tests_passed} of {tests_decided} pass.

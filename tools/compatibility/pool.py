@@ -13,6 +13,9 @@ from pathlib import Path
 from tools.compatibility.child import start
 from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME
 
+PATIENCE = 8
+"""Seconds that a file may take for each second of processor time that it may use."""
+
 
 @dataclass(slots=True)
 class Result:
@@ -43,10 +46,11 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
     counts: dict[str, int] = {}
     for row in verdicts:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
-    reasons = list(dict.fromkeys(row["reason"] for row in verdicts if row["reason"]))
+    ordered = sorted(verdicts, key=lambda row: row["state"] != FAIL)  # failures first
+    reasons = list(dict.fromkeys(row["reason"] for row in ordered if row["reason"]))
     if stopped:
         left = "the program" if planned is None else f"{planned - len(verdicts)} of {planned} tests"
-        reasons.append(f"{left} not done within {limit:g} s")
+        reasons.append(f"{left} not done within {limit:g} s of processor time")
     elif not verdicts:
         what = "no tests in it" if planned == 0 else "the process ended without a verdict"
         state = NO_PROGRAM if planned == 0 else FAIL
@@ -76,18 +80,29 @@ def run_all(
             path, small = waiting.pop(0)
             out = work / (path.replace("/", "+") + ".json")
             out.unlink(missing_ok=True)
-            pid = start(root / path, root, out, out.with_suffix(".log"), small=small)
+            pid = start(
+                root / path,
+                root,
+                out,
+                out.with_suffix(".log"),
+                small=small,
+                cpu_seconds=round(limit),
+            )
             running[pid] = (path, small, time.time())
         if late and not running:
             return
         for pid, (path, small, began) in list(running.items()):
             taken = time.time() - began
-            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
-            if not ended and taken < limit:
+            found, status = os.waitpid(pid, os.WNOHANG)
+            ended = found == pid
+            if not ended and taken < PATIENCE * limit:
                 continue
             if not ended:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+            ended = ended and not (
+                os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+            )
             del running[pid]
             out = work / (path.replace("/", "+") + ".json")
             result = summarise(path, out, taken, stopped=not ended, limit=limit)
