@@ -27,7 +27,7 @@ class Case:
     """One conformance case.
 
     Attributes:
-        id: ``area/program-parameters``, unique in the suite.
+        id: ``area/program-name.value-name.value``, unique, and fit for pytest's ``-k``.
         area: row of the matrix.
         program: name of the builder.
         params: the builder's keyword arguments, as (name, value) pairs.
@@ -93,7 +93,7 @@ def _expand(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _label(program: str, fixed: dict[str, Any], varied: dict[str, Any]) -> str:
-    parts = [f"{name}={_text(value)}" for name, value in {**fixed, **varied}.items()]
+    parts = [f"{name}.{_text(value)}" for name, value in {**fixed, **varied}.items()]
     return "-".join([program, *parts])
 
 

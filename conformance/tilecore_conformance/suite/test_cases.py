@@ -1,4 +1,7 @@
-"""The data-driven part: every case of ``cases/*.toml`` on every subject."""
+"""The data-driven part: every case of ``cases/*.toml`` on every subject.
+
+Select with ``-k``: ``-k "attention and causal.True and q_len.129"``.
+"""
 
 from __future__ import annotations
 
