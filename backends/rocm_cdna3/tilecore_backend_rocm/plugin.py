@@ -1,12 +1,25 @@
-"""Hook implementations of the rocm_cdna3 backend. HIP is loaded when a device is asked for."""
+"""Hook implementations of the rocm_cdna3 backend. HIP and compilers are looked for when asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tilecore.errors import ToolchainError
-from tilecore.hooks.records import DeviceInfo, ToolchainInfo
+from tilecore.hooks.records import (
+    Artifact,
+    CompileOptions,
+    DeviceInfo,
+    EmitRule,
+    EmulatorSupport,
+    Launcher,
+    LayoutRequest,
+    MmaAtom,
+    MmaRequest,
+    Source,
+    ToolchainInfo,
+)
 from tilecore.hooks.specs import hookimpl
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import Program
 from tilecore.target import Target
 
 TILECORE_HOOK_API = 1
@@ -38,17 +51,74 @@ def tilecore_explain_absence(target: Target) -> str:
 
 @hookimpl
 def tilecore_probe_toolchain(target: Target) -> ToolchainInfo:
-    """Says that source is as far as this release goes."""
+    """A clang with the AMDGPU target, or hiprtc."""
     from .toolchain import probe_toolchain
 
     return probe_toolchain()
 
 
 @hookimpl
-def tilecore_toolchain_fingerprint(target: Target) -> str:
-    """Raises: there is no toolchain whose version could be told."""
-    from .toolchain import probe_toolchain
+def tilecore_select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
+    """MFMA."""
+    from .mma import select_mma
 
-    raise ToolchainError(
-        probe_toolchain().missing, hint="tilecore.lower(program, ...) gives the source"
-    )
+    return select_mma(request, target)
+
+
+@hookimpl
+def tilecore_choose_layout(request: LayoutRequest) -> Layout | None:
+    """Swizzled where a gemm reads."""
+    from .layout import choose_layout
+
+    return choose_layout(request)
+
+
+@hookimpl
+def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
+    """Names of the ``cdna3`` namespace."""
+    from .emit import emit_rules
+
+    return emit_rules()
+
+
+@hookimpl
+def tilecore_emulator_support(target: Target) -> EmulatorSupport:
+    """The emulated headers."""
+    from .emulation import SUPPORT
+
+    return SUPPORT
+
+
+@hookimpl
+def tilecore_toolchain_fingerprint(target: Target) -> str:
+    """The compiler's version and the device headers' content."""
+    from .toolchain import toolchain_fingerprint
+
+    return toolchain_fingerprint()
+
+
+@hookimpl
+def tilecore_compile(source: Source, target: Target, options: CompileOptions) -> Artifact:
+    """A linked code object."""
+    from .toolchain import compile_code_object
+
+    return compile_code_object(source, target, options)
+
+
+@hookimpl
+def tilecore_create_launcher(
+    program: Program, source: Source, artifact: Artifact, target: Target
+) -> Launcher:
+    """The code object is loaded on a device by the first launch there."""
+    from .launch import HipLauncher
+
+    return HipLauncher(program, source, artifact, target)
+
+
+@hookimpl
+def tilecore_synchronize(target: Target) -> bool:
+    """Wait for every device."""
+    from .launch import synchronize
+
+    synchronize()
+    return True

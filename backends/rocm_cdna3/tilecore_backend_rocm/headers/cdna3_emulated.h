@@ -1,0 +1,31 @@
+// CDNA3's matrix instructions (README.md) over the emulator's lanes. Same names as cdna3.h.
+#pragma once
+#define TC_LANES_PER_WARP 64
+#include "tc_emulated.h"
+
+namespace cdna3 {
+
+// What a lane brings to an MFMA; the bodies live in cdna3_emulated.cpp.
+struct MfmaOperands {
+  void* d;
+  const void* a;
+  const void* b;
+};
+
+using tc::emulator::CollectiveKind;
+#pragma GCC visibility push(default)
+#define CDNA3_ATOM(side, k, suffix, D, A, B, per_lane, builtin, operand) \
+  extern const CollectiveKind mfma_kind_##side##x##k##_##suffix;
+#include "cdna3_mfma.h"
+#undef CDNA3_ATOM
+#pragma GCC visibility pop
+
+#define CDNA3_ATOM(side, k, suffix, D, A, B, per_lane, builtin, operand)                      \
+  inline void mfma_##side##x##side##x##k##_##suffix(D* d, const A* a, const B* b, TC_HERE) {  \
+    MfmaOperands operands{d, a, b};                                                           \
+    tc::emulator::collective(mfma_kind_##side##x##k##_##suffix, &operands, text_line);        \
+  }
+#include "cdna3_mfma.h"
+#undef CDNA3_ATOM
+
+}  // namespace cdna3
