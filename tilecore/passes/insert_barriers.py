@@ -31,6 +31,7 @@ from tilecore.passes.memory_effects import (
     AsyncWait,
     Effect,
     InnerBarrier,
+    Step,
     steps_of,
 )
 from tilecore.passes.scopes import kernel_ranges, per_kernel
@@ -101,16 +102,37 @@ class _State:
         return _State(shift(self.pending), [shift(g) for g in self.groups], shift(self.open))
 
 
+class _Memo:
+    """Answers for statements that several walks ask about; keeps the statements alive."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, tuple[Stmt, tuple[Step, ...]]] = {}
+        self._at: dict[tuple[int, Var, Expr], tuple[Stmt, Stmt]] = {}
+
+    def steps(self, stmt: Stmt, ranges: Ranges) -> tuple[Step, ...]:
+        """`steps_of` a statement."""
+        if id(stmt) not in self._steps:
+            self._steps[id(stmt)] = (stmt, tuple(steps_of(stmt, ranges)))
+        return self._steps[id(stmt)][1]
+
+    def at(self, stmt: Stmt, var: Var, value: Expr) -> Stmt:
+        """A statement of a loop's body in the iteration where `var` is `value`."""
+        key = (id(stmt), var, value)
+        if key not in self._at:
+            self._at[key] = (stmt, substitute_block((stmt,), {var: value})[0])
+        return self._at[key][1]
+
+
 class _Walker:
     """Walks a kernel in execution order, collecting conflicts."""
 
-    def __init__(self, ranges: Ranges, overlaps: Overlaps) -> None:
+    def __init__(self, ranges: Ranges, overlaps: Overlaps, memo: _Memo) -> None:
+        self.memo = memo
         self.ranges = ranges
         self.overlaps = overlaps
         self.conflicts: list[Conflict] = []
         self.exits: list[_State] = []  # states at break and continue of the innermost loop
         self.barriers = 0  # barriers met so far
-        self.bodies: dict[tuple[int, Var, Expr], tuple[Block, Block]] = {}
 
     def block(self, block: Block, state: _State, path: tuple[int | str, ...]) -> None:
         for index, stmt in enumerate(block):
@@ -189,17 +211,12 @@ class _Walker:
             state.merge(exit_state)
 
     def substituted(self, body: Block, var: Var, value: Expr) -> Block:
-        if value == var:
-            return body
-        key = (id(body), var, value)
-        if key not in self.bodies:
-            self.bodies[key] = (body, substitute_block(body, {var: value}))
-        return self.bodies[key][1]
+        return body if value == var else tuple(self.memo.at(s, var, value) for s in body)
 
     def own(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
         """The effects of the statement itself, all its reads and writes at once per phase."""
         phase: list[Effect] = []
-        for step in steps_of(stmt, self.ranges):
+        for step in self.memo.steps(stmt, self.ranges):
             if isinstance(step, InnerBarrier):
                 self.flush(phase, state, path)
                 state.pending.clear()
@@ -246,9 +263,9 @@ def overlaps_of(kernel: Kernel) -> Overlaps:
     return overlap
 
 
-def find_conflicts(kernel: Kernel, ranges: Ranges) -> list[Conflict]:
+def find_conflicts(kernel: Kernel, ranges: Ranges, memo: _Memo | None = None) -> list[Conflict]:
     """All pairs of accesses that no barrier separates though it must; in program order."""
-    walker = _Walker(ranges, overlaps_of(kernel))
+    walker = _Walker(ranges, overlaps_of(kernel), memo or _Memo())
     walker.block(kernel.body, _State(), ())
     return walker.conflicts
 
@@ -258,8 +275,9 @@ def insert_barriers(program: Program, context: Context) -> Program:
 
     def visit(kernel: Kernel) -> Kernel:
         ranges = kernel_ranges(kernel, program.symbols)
+        memo = _Memo()
         tried: Conflict | None = None
-        while conflicts := find_conflicts(kernel, ranges):
+        while conflicts := find_conflicts(kernel, ranges, memo):
             first = conflicts[0]
             if first.earlier.is_async and first.is_same_pair(tried):
                 raise VerifyError(
@@ -267,13 +285,13 @@ def insert_barriers(program: Program, context: Context) -> Program:
                     " under way and no wait stands between"
                 )
             tried = first
-            kernel = _separate(kernel, first, ranges)
-        return _without_needless(kernel, ranges)
+            kernel = _separate(kernel, first, ranges, memo)
+        return _without_needless(kernel, ranges, memo)
 
     return per_kernel(program, visit)
 
 
-def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges) -> Kernel:
+def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges, memo: _Memo) -> Kernel:
     """`kernel` with a barrier between the two accesses.
 
     Before the outermost branch around the later one that does it, so that all paths meet there.
@@ -283,7 +301,7 @@ def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges) -> Kernel:
         if path[depth] not in ("then", "otherwise"):
             continue
         trial = dataclasses.replace(kernel, body=_insert(kernel.body, path[:depth]))
-        left = find_conflicts(trial, ranges)
+        left = find_conflicts(trial, ranges, memo)
         if not any(conflict.is_same_pair(other) for other in left):
             return trial
     return dataclasses.replace(kernel, body=_insert(kernel.body, path))
@@ -301,13 +319,13 @@ def _insert(block: Block, path: tuple[int | str, ...]) -> Block:
     return (*block[:index], dataclasses.replace(stmt, **{name: inner}), *block[index + 1 :])
 
 
-def _without_needless(kernel: Kernel, ranges: Ranges) -> Kernel:
+def _without_needless(kernel: Kernel, ranges: Ranges, memo: _Memo) -> Kernel:
     """Take out, one by one, barriers whose removal makes no conflict."""
     count = sum(stmt == BARRIER for stmt in walk_stmts(kernel.body))
     position = 0
     for _ in range(count):
         trial = dataclasses.replace(kernel, body=_remove(kernel.body, [position]))
-        if find_conflicts(trial, ranges):
+        if find_conflicts(trial, ranges, memo):
             position += 1
         else:
             kernel = trial
