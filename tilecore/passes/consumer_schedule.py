@@ -57,7 +57,7 @@ def consumer_loop(
     delayed = _delayed_parts(loop, groups, plan, runs_beside)
     if delayed is not None:
         return _delayed(loop, delayed, names)
-    return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken))]
+    return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken, runs_beside))]
 
 
 def later_group(
@@ -68,7 +68,9 @@ def later_group(
     return None if delayed is None else delayed.last_group
 
 
-def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
+def _plain_body(
+    loop: For, groups: list[Group], taken: set[int], runs_beside: RunsBeside
+) -> list[Stmt]:
     counter = groups[0].ring.counter
     slots = slots_of(groups, counter)
     body = _head(loop, counter)
@@ -79,7 +81,8 @@ def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
         body.append(rebuffered(stmt, slots))
         for group in groups:
             if group.last == index:
-                if not isinstance(stmt, Gemm):
+                if not (isinstance(stmt, Gemm) and runs_beside(stmt)):
+                    # Lanes read, each in its own time; one of them releases for all.
                     body.append(Intrinsic("sync_warp"))
                 body.append(group.ring.release(counter, 0))
     return body
@@ -89,6 +92,7 @@ def _plain_body(loop: For, groups: list[Group], taken: set[int]) -> list[Stmt]:
 
 
 def is_chain(loop: For, groups: list[Group], runs_beside: RunsBeside) -> bool:
+    """True when a loop is one gemm on copied operands and nothing else."""
     gemms = [s for s in loop.body if isinstance(s, Gemm)]
     others = [s for s in loop.body if not isinstance(s, Copy | Gemm | Let)]
     copies = [s for s in loop.body if isinstance(s, Copy)]
@@ -275,6 +279,7 @@ def renamed(block: Block, names: Names) -> Block:
 
 
 def slots_of(groups: list[Group], step: Expr) -> dict[str, tuple[Buffer, Expr]]:
+    """By name of the author's buffer: the buffer with slots, and the slot of step number `step`."""
     return {
         buffer.name: (buffer, group.ring.slot_of(step))
         for group in groups
@@ -305,9 +310,11 @@ def _loop(loop: For, counter: Var, body: list[Stmt]) -> For:
 
 
 def asynchronous(gemm: Gemm) -> Gemm:
+    """The gemm, started only."""
     return dataclasses.replace(gemm, hints=with_hint(gemm.hints, "asynchronous", True))
 
 
 def wait_for(pending: int, gemm: Gemm, with_a: bool = False) -> Stmt:
+    """Until at most `pending` contractions run; `gemm` is then finished, and its operands free."""
     regions = (gemm.c, gemm.a) if with_a else (gemm.c,)
     return Intrinsic("contraction.wait", (const(pending), *regions), (), gemm.loc)
