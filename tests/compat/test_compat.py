@@ -101,8 +101,10 @@ def test_search_tries_all_configurations_and_keeps_the_best() -> None:
 
 
 def test_what_is_not_offered_is_refused_with_the_reason() -> None:
-    with pytest.raises(UnsupportedError, match=r"tvm is not offered: the intermediate form"):
-        _ = tilelang.tvm.ir
+    with pytest.raises(
+        UnsupportedError, match=r"tvm\.IRModule is not offered: the intermediate form"
+    ):
+        tilelang.tvm.IRModule()
     with pytest.raises(UnsupportedError, match="toolchains of another compiler"):
         from tilecore.compat.contrib import nvcc
 
@@ -117,6 +119,16 @@ def test_what_is_not_offered_is_refused_with_the_reason() -> None:
         matmul(16, 16, 16).get_host_source()
     with pytest.raises(AttributeError, match="no 'nothing'"):
         _ = tilelang.nothing
+
+
+def test_element_types_and_constants_of_the_other_compiler() -> None:
+    from tilecore.compat.tvm import DataType, tirx
+
+    assert DataType("float16").bits == 16 and tilelang.DataType("int8") == T.int8
+    value = tirx.reinterpret("float32", tirx.Cast("uint32", tirx.const(5, "int64")))
+    assert isinstance(value, tirx.PrimExpr) and value.dtype == "float32"
+    with pytest.raises(UnsupportedError, match=r"tvm\.tirx\.stmt_functor is not offered"):
+        tirx.stmt_functor.substitute(value)
 
 
 def test_targets_name_backends() -> None:

@@ -19,10 +19,10 @@ import tilelang
 import tilelang.language as T, os
 from tilelang.autotuner import *  # search
 from tilelang import (
-    tvm as tvm,
+    tools as tvm,
     language as L,
 )
-from tvm import tirx
+from tvm import tirx, relax
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True,
@@ -58,7 +58,7 @@ def test_only_imports_change_and_lines_stay() -> None:
 def test_what_is_not_supported_is_named_with_lines_and_reason() -> None:
     refused = {one.construct: one for one in examine(PROGRAM) if not one.supported}
     assert set(refused) == {
-        "from tilelang import tvm", "from tvm import tirx", "pass_configs tl.enable_dump_ir",
+        "from tilelang import tools", "from tvm import relax", "pass_configs tl.enable_dump_ir",
         "T.tcgen05_gemm", "T.ptx_mma", "T.no_such_thing",
     }  # fmt: skip
     assert refused["T.tcgen05_gemm"].lines == (20, 23)

@@ -19,6 +19,7 @@ from tilecore.compat.profiler import Profiler, do_bench
 from tilecore.compat.refused import Refused, install, reason_of
 from tilecore.compat.settings import use
 from tilecore.compat.supply import TensorSupplyType
+from tilecore.language.dtypes import dtype as DataType
 
 __version__ = "0.1.13"  # the version of the vocabulary, as programs compare it
 lazy_jit = jit
@@ -37,7 +38,7 @@ MODULES = {
     "jit": "tilecore.compat.jit",
     "jit.kernel": "tilecore.compat.kernel",
     "language.common": "tilecore.language",
-    "language.dtypes": "tilecore.language",
+    "language.dtypes": "tilecore.compat.dtypes",
     "language.fp8": "tilecore.compat.fp8",
     "layout": "tilecore.compat.layout",
     "layout.swizzle": "tilecore.compat.layout",
@@ -47,6 +48,8 @@ MODULES = {
     "testing": "tilecore.compat.testing",
     "tileop.base": "tilecore.language",
     "transform": "tilecore.compat.transform",
+    "tvm": "tilecore.compat.tvm",
+    "tvm.tirx": "tilecore.compat.tvm.tirx",
     "utils": "tilecore.compat.utils",
     "utils.tensor": "tilecore.compat.utils.tensor",
 }
@@ -84,7 +87,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "MODULES", "JITImpl", "JITKernel", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune",
-    "cdiv", "compile", "disable_cache", "do_bench", "enable_cache", "is_cache_enabled", "jit",
-    "lazy_jit", "next_power_of_2", "par_compile", "reason_of", "set_log_level", "use",
+    "MODULES", "DataType", "JITImpl", "JITKernel", "PassConfigKey", "Profiler", "TensorSupplyType",
+    "autotune", "cdiv", "compile", "disable_cache", "do_bench", "enable_cache",
+    "is_cache_enabled", "jit", "lazy_jit", "next_power_of_2", "par_compile", "reason_of",
+    "set_log_level", "use",
 ]  # fmt: skip

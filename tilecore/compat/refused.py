@@ -42,9 +42,10 @@ class Refused:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.reason = reason_of(name)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedError(f"{self._name} is not offered: {reason_of(self._name)}")
+        raise UnsupportedError(f"{self._name} is not offered: {self.reason}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

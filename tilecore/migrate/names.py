@@ -40,7 +40,7 @@ def locate(name: str) -> ModuleName:
     """What stands for a foreign module's full dotted name."""
     first, _, path = name.partition(".")
     if first == COMPILER:
-        return ModuleName(name, None, reason_of(COMPILER))
+        path = name
     if not path:
         return ModuleName("", "tilecore.compat")
     target = MODULES.get(path)
@@ -59,7 +59,7 @@ def offers(module: str, name: str) -> str | None:
         return "this name is not known"
     except TilecoreError as error:
         return error.reason.split(": ", 1)[-1]
-    return reason_of(name) if isinstance(found, Refused) else None
+    return found.reason if isinstance(found, Refused) else None
 
 
 def bindings(tree: ast.Module) -> dict[str, str]:
