@@ -23,6 +23,7 @@ from tilecore.passes.plain_divisions import plain_divisions
 from tilecore.passes.plan_shared_memory import plan_shared_memory
 from tilecore.passes.publish_writes import publish_writes
 from tilecore.passes.reduction_plan import reduction_plan
+from tilecore.passes.resolve_aliases import resolve_aliases
 from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.stage_stores import stage_stores
@@ -30,6 +31,7 @@ from tilecore.passes.stage_stores import stage_stores
 Pass = Callable[[Program, Context], Program]
 
 SCHEDULING_PASSES: tuple[Pass, ...] = (
+    resolve_aliases,
     normalize_tiles,
     infer_layouts,
     stage_fragments,
