@@ -114,7 +114,9 @@ class EmulatedLauncher:
 def _shape_of(kernel: KernelSource, grid: tuple[int, ...]) -> LaunchShape:
     blocks = (*grid, 1, 1)[:3]
     if dict(kernel.extra).get("persistent"):
-        blocks = (min(blocks[0], PERSISTENT_BLOCKS), blocks[1], blocks[2])
+        step = kernel.cluster[0]
+        most = -(-PERSISTENT_BLOCKS // step) * step
+        blocks = (min(blocks[0], most), blocks[1], blocks[2])
     return LaunchShape(
         (blocks[0], blocks[1], blocks[2]),
         (kernel.threads, 1, 1),

@@ -171,6 +171,7 @@ class PipelinePlan:
         order: for each statement its place in the schedule of one steady iteration.
         producer_warps: warps set apart to issue copies; 0 when all warps do everything.
         persistent: with producer warps, blocks may stay and take one tile after the other.
+        cluster: with persistent blocks, how many may share what they load.
     """
 
     num_stages: int
@@ -178,14 +179,22 @@ class PipelinePlan:
     order: tuple[int, ...]
     producer_warps: int = 0
     persistent: bool = False
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopyRequest:
-    """Asks whether one global-to-shared copy can run asynchronously."""
+    """Asks whether one global-to-shared copy can run asynchronously.
+
+    Attributes:
+        copy: the copy.
+        kernel: the kernel, with the layouts of now.
+        parts: blocks of a cluster that load equal parts of it for one another (bulk copies only).
+    """
 
     copy: Copy
     kernel: Kernel
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +233,8 @@ class BulkCopyPlan:
     Attributes:
         kind: the backend's name for how a box is arranged in shared memory.
         box: per axis of the source buffer, elements of one piece.
-        pieces: the boxes that make up the region, of a copy to shared memory.
+        pieces: the boxes that make up the region, of a copy to shared memory; those of each part
+            stand together, in the same order.
         staging: layout of the shared buffer through which a fragment goes to global memory.
     """
 

@@ -8,9 +8,10 @@ bulk.load A[by * 128:+128, k * 64:+64] -> A_shared[slot], full[slot]
 from __future__ import annotations
 
 from tilecore.errors import LoweringError
-from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan
+from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, BulkPiece
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Expr, binary, const
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Call, Expr, binary, const
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Stmt
 from tilecore.passes.lane_scope import LANE, LaneScope
 
@@ -23,9 +24,10 @@ def lower_bulk_load(stmt: Intrinsic, scope: LaneScope) -> Block:
     """
     src, dst, barrier = stmt.args
     assert isinstance(src, Region) and isinstance(dst, Region) and isinstance(barrier, Region)
+    parts = int(dict(stmt.hints).get("parts", 1))
     plan: BulkCopyPlan | None = scope.context.hooks.call(
         "tilecore_plan_bulk_copy",
-        request=AsyncCopyRequest(Copy(src, dst), scope.kernel),
+        request=AsyncCopyRequest(Copy(src, dst), scope.kernel, parts),
         target=scope.context.target,
     )
     if plan is None:
@@ -39,16 +41,43 @@ def lower_bulk_load(stmt: Intrinsic, scope: LaneScope) -> Block:
         ("kind", plan.kind),
         ("tensor", src.buffer.name),
     )
+    own, further, further_offset = _of_one_block(plan, parts)
+    if parts > 1:
+        hints = tuple(sorted((*hints, ("parts", parts))))
     result: list[Stmt] = []
-    for piece in plan.pieces:
-        offset = scope.ranges.simplify(binary("add", first, const(piece.offset)))
+    for piece in own:
+        offset = _sum(scope, first, piece.offset, further_offset)
         to = Region(scope.lane_buffer(dst.buffer), (offset,), (None,))
         at = tuple(
-            scope.ranges.simplify(binary("add", start, const(shift)))
-            for start, shift in zip(src.starts, piece.at, strict=True)
+            _sum(scope, start, shift, step)
+            for start, shift, step in zip(src.starts, piece.at, further, strict=True)
         )
         result.append(Intrinsic("bulk.load", (to, done, *at), hints, stmt.loc))
     return tuple(result)
+
+
+RANK = Call("cluster.rank", (), int32)
+"""Number of the block in its cluster."""
+
+
+def _of_one_block(
+    plan: BulkCopyPlan, parts: int
+) -> tuple[tuple[BulkPiece, ...], tuple[int, ...], int]:
+    """The first block's pieces, and how far a block's are from those of the block before it."""
+    count = len(plan.pieces) // parts
+    own = plan.pieces[:count]
+    if parts == 1:
+        return own, (0,) * len(plan.box), 0
+    next_one = plan.pieces[count]
+    step = tuple(b - a for a, b in zip(own[0].at, next_one.at, strict=True))
+    return own, step, next_one.offset - own[0].offset
+
+
+def _sum(scope: LaneScope, start: Expr, shift: int, per_rank: int) -> Expr:
+    total = binary("add", start, const(shift))
+    if per_rank:
+        total = binary("add", total, binary("mul", RANK, const(per_rank)))
+    return scope.ranges.simplify(total)
 
 
 def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:

@@ -223,7 +223,7 @@ def _intrinsic(
         yield AsyncWait(int(args[0].value) if isinstance(args[0], Const) else 0)
     elif op == "async.commit":
         yield AsyncCommit()
-    elif op == "sync_block":
+    elif op in ("sync_block", "cluster.sync"):
         yield InnerBarrier()
     elif op == "tile.reduce":
         yield from _region_effects(regions[2:], WRITE, ranges)

@@ -20,12 +20,16 @@ from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt
 from tilecore.passes.consumer_schedule import asynchronous, slots_of, wait_for
 from tilecore.passes.producer_schedule import load_group
 from tilecore.passes.ring import Group, rebuffered
-from tilecore.passes.scopes import Names, with_hint
+from tilecore.passes.scopes import Names, ceil_div, with_hint
 
 DEFAULT_PANEL = 8
 """Rows of a panel where the author asks for no order (measured, docs/performance-log.md)."""
 
-BLOCKS = binary("max", const(1), Call("launch.blocks", (), int32))
+LONG_AXIS = 16
+"""Rows of tiles from which on one row of padding for whole clusters does not matter."""
+
+LAUNCHED = Call("launch.blocks", (), int32)
+BLOCKS = binary("max", const(1), LAUNCHED)
 """How many blocks were launched; not less than the one that asks."""
 
 
@@ -38,10 +42,29 @@ def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
     return simple and loop.var.dtype == int32 and not free_vars(loop.extent) & changing
 
 
-def persistent_kernel(kernel: Kernel, names: Names) -> tuple[Kernel, Var]:
+def cluster_axis(kernel: Kernel) -> int | None:
+    """The axis along which neighbouring blocks may form a cluster: the second, if it is long."""
+    if len(kernel.grid) != 2:
+        return None
+    rows = kernel.grid[1]
+    if not isinstance(rows, Const) or int(rows.value) < 2:
+        return None
+    is_long = int(rows.value) % 2 == 0 or int(rows.value) >= LONG_AXIS
+    return 1 if is_long else None
+
+
+def _tiles(kernel: Kernel, cluster: int) -> tuple[Expr, ...]:
+    """Extents of the grid of clusters."""
+    if cluster == 1:
+        return kernel.grid
+    rows = kernel.grid[1]
+    return kernel.grid[0], ceil_div(rows, cluster)
+
+
+def persistent_kernel(kernel: Kernel, names: Names, cluster: int) -> tuple[Kernel, Var]:
     """The kernel with a grid of one axis, and the variable of that axis."""
-    tiles: Expr = const(1)
-    for extent in kernel.grid:
+    tiles: Expr = const(cluster)
+    for extent in _tiles(kernel, cluster):
         tiles = binary("mul", tiles, extent)
     first = Var(names.fresh("first_tile"))
     changed = dataclasses.replace(
@@ -49,40 +72,69 @@ def persistent_kernel(kernel: Kernel, names: Names) -> tuple[Kernel, Var]:
         grid_vars=(first,),
         grid=(tiles,),
         block_order=None,
+        cluster=(cluster, 1, 1),
         hints=with_hint(kernel.hints, "persistent", True),
     )
     return changed, first
 
 
-def tile_loop(kernel: Kernel, first: Var, round_: Var, names: Names, body: Block) -> For:
-    """`body`, which is written for the grid of `kernel`, for every tile of a block."""
+def tile_loop(
+    kernel: Kernel, first: Var, round_: Var, names: Names, body: Block, cluster: int
+) -> For:
+    """`body`, which is written for the grid of `kernel`, for every tile of a block.
+
+    The blocks of a cluster take neighbours along the second axis.
+    """
+    grid = _tiles(kernel, cluster)
     tiles: Expr = const(1)
-    for extent in kernel.grid:
+    for extent in grid:
         tiles = binary("mul", tiles, extent)
+    own, blocks = binary("floordiv", first, const(cluster)), BLOCKS
+    if cluster > 1:
+        blocks = binary("max", const(1), binary("floordiv", LAUNCHED, const(cluster)))
     tile = Var(names.fresh("tile"))
-    left = binary("add", binary("sub", tiles, first), binary("sub", BLOCKS, const(1)))
-    count = binary("floordiv", left, BLOCKS)
-    value = binary("add", first, binary("mul", round_, BLOCKS))
-    place = _places(kernel, tile, names)
+    left = binary("add", binary("sub", tiles, own), binary("sub", blocks, const(1)))
+    count = binary("floordiv", left, blocks)
+    value = binary("add", own, binary("mul", round_, blocks))
+    if cluster == 1:
+        place = _places(kernel, grid, kernel.grid_vars, tile, names)
+    else:
+        pair = Var(names.fresh("cluster_row"))
+        place = _places(kernel, grid, (kernel.grid_vars[0], pair), tile, names, cluster)
+        row = binary("add", binary("mul", pair, const(cluster)), rank_of(first, cluster))
+        place = (*place, Let(kernel.grid_vars[1], row))
     whole = (Let(tile, value), *place, *body)
     return For(round_, const(0), count, const(1), whole, loc=kernel.loc)
 
 
-def _places(kernel: Kernel, tile: Var, names: Names) -> Block:
+def rank_of(first: Var, cluster: int) -> Expr:
+    """The block's number in its cluster."""
+    return binary("floormod", first, const(cluster))
+
+
+def _places(
+    kernel: Kernel,
+    grid: tuple[Expr, ...],
+    variables: tuple[Var, ...],
+    tile: Var,
+    names: Names,
+    cluster: int = 1,
+) -> Block:
     """The grid's variables from the number of a tile."""
-    if len(kernel.grid) == 1:
-        return (Let(kernel.grid_vars[0], tile),)
-    order = kernel.block_order or BlockOrder(DEFAULT_PANEL)
+    if len(grid) == 1:
+        return (Let(variables[0], tile),)
+    order = kernel.block_order or BlockOrder(DEFAULT_PANEL * cluster)
     along, across = (0, 1) if order.order == "row" else (1, 0)
-    length, width = kernel.grid[along], kernel.grid[across]
-    size = const(order.panel)
+    length, width = grid[along], grid[across]
+    panel_size = max(1, order.panel // cluster) if across == 1 else order.panel
+    size = const(panel_size)
     panel_tiles = binary("mul", length, size)
     panel = Var(names.fresh("panel"))
     inside = Var(names.fresh("in_panel"))
     begin = binary("mul", panel, size)
     rows: Expr = binary("min", size, binary("sub", width, begin))
     at = binary("add", begin, binary("floormod", inside, rows))
-    if isinstance(width, Const) and int(width.value) % order.panel == 0:
+    if isinstance(width, Const) and int(width.value) % panel_size == 0:
         at = binary("add", begin, binary("floormod", inside, size))
         rows = size
     else:  # in words that range analysis follows: it is inside the grid anyway
@@ -91,8 +143,8 @@ def _places(kernel: Kernel, tile: Var, names: Names) -> Block:
     return (
         Let(panel, binary("floordiv", tile, panel_tiles)),
         Let(inside, binary("floormod", tile, panel_tiles)),
-        Let(kernel.grid_vars[across], at),
-        Let(kernel.grid_vars[along], binary("max", const(0), along_at)),
+        Let(variables[across], at),
+        Let(variables[along], binary("max", const(0), along_at)),
     )
 
 

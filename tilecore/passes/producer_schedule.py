@@ -51,8 +51,9 @@ def load_group(loop: For, group: Group, iteration: Expr, step: Expr) -> list[Stm
     lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
     total = sum(math.prod(static(c.dst)) * c.dst.dtype.bytes for c in group.copies)
     result: list[Stmt] = [ring.wait_empty(step), ring.expect(step, total)]
-    for copy, buffer in zip(group.copies, ring.buffers, strict=True):
+    for number, (copy, buffer) in enumerate(zip(group.copies, ring.buffers, strict=True)):
         src = substituted(copy.src, lets, {loop.var: at})
         dst = ring.slot(substituted(copy.dst, lets, {loop.var: at}), buffer, step)
-        result.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), (), copy.loc))
+        hints = (("parts", ring.sharers),) if number in group.shared else ()
+        result.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), hints, copy.loc))
     return result

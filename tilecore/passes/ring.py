@@ -24,6 +24,7 @@ class Ring:
         full: one barrier a slot: the copies have landed.
         empty: one barrier a slot: all consumer warps are done with it.
         counter: the consumers' number of the iteration, from 0.
+        sharers: blocks of a cluster whose slots are filled together.
     """
 
     slots: int
@@ -31,12 +32,14 @@ class Ring:
     full: Buffer
     empty: Buffer
     counter: Var
+    sharers: int = 1
 
     def declarations(self, consumer_warps: int) -> list[Stmt]:
         """The barriers and their first values."""
         result: list[Stmt] = [Allocate(self.full), Allocate(self.empty)]
         for slot in range(self.slots):
-            for barrier, arrivals in ((self.full, 1), (self.empty, consumer_warps)):
+            released = consumer_warps * self.sharers
+            for barrier, arrivals in ((self.full, 1), (self.empty, released)):
                 args = (_point(barrier, const(slot)), const(arrivals))
                 result.append(Intrinsic("barrier.init", args))
         return result
@@ -75,7 +78,10 @@ class Ring:
         shifted = step
         if offset:
             shifted = binary("add", step, const(offset % self.slots, _dtype(step)))
-        arrive = Intrinsic("barrier.arrive", (_point(self.empty, self.slot_of(shifted)),))
+        place = _point(self.empty, self.slot_of(shifted))
+        if self.sharers > 1:
+            return Intrinsic("barrier.arrive_each", (place, const(self.sharers)))
+        arrive = Intrinsic("barrier.arrive", (place,))
         return If(Call("warp.first_lane", (), boolean), (arrive,))
 
     def slot(self, region: Region, buffer: Buffer, step: Expr) -> Region:
@@ -92,12 +98,14 @@ class Group:
         copies: as the author wrote them.
         ring: their slots and barriers.
         first, last: indices, in the loop's body, of the first and the last statement that reads.
+        shared: indices of the copies that the blocks of a cluster load in parts for one another.
     """
 
     copies: tuple[Copy, ...]
     ring: Ring
     first: int
     last: int
+    shared: tuple[int, ...] = ()
 
 
 def _point(buffer: Buffer, at: Expr) -> Region:

@@ -52,6 +52,7 @@ from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.persistent_tiles import (
     chained_tile,
+    cluster_axis,
     loading_tile,
     may_persist,
     persistent_kernel,
@@ -143,14 +144,15 @@ class _Specializer:
         if not groups or not is_chain(loop, groups, self.runs_beside):
             self.layouts, self.slotted = before
             return None
-        (group,) = groups
+        group = self.shared(groups[0], loop, plan, lets)
+        sharers = group.ring.sharers
         warps = self.kernel.threads // self.context.target.lanes_per_warp
         inits = group.ring.declarations(warps)
         self.common = [s for s in self.common if not isinstance(s, Let)]
-        kernel, first = persistent_kernel(self.kernel, self.names)
+        kernel, first = persistent_kernel(self.kernel, self.names, sharers)
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
         loads = (*lets, *loading_tile(loop, group, filled, self.names))
-        ahead = tile_loop(self.kernel, first, filled, self.names, loads)
+        ahead = tile_loop(self.kernel, first, filled, self.names, loads, sharers)
         producer = list(renamed((ahead,), self.names))
         work: list[Stmt] = [*lets]
         for stmt in staying:
@@ -158,11 +160,31 @@ class _Specializer:
                 work += chained_tile(loop, group, taken, self.names)
             else:
                 work.append(self.stored(stmt))
-        consumer: list[Stmt] = [tile_loop(self.kernel, first, taken, self.names, tuple(work))]
+        whole_loop = tile_loop(self.kernel, first, taken, self.names, tuple(work), sharers)
+        consumer: list[Stmt] = [whole_loop]
         if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in work):
             consumer.append(Intrinsic("bulk.finish"))
         self.kernel = kernel
         return self.assemble(inits, producer, consumer, plan.producer_warps)
+
+    def shared(self, group: Group, loop: For, plan: PipelinePlan, lets: tuple[Let, ...]) -> Group:
+        """The group with the copies that neighbouring blocks need alike, if any."""
+        axis = cluster_axis(self.kernel)
+        if plan.cluster < 2 or axis is None:
+            return group
+        values = {s.var: s.value for s in (*lets, *loop.body) if isinstance(s, Let)}
+        along = self.kernel.grid_vars[axis]
+        found = []
+        for number, copy in enumerate(group.copies):
+            starts = [inlined(start, values) for start in copy.src.starts]
+            alike = not any(along in free_vars(start) for start in starts)
+            dst = group.ring.slot(copy.dst, group.ring.buffers[number], const(0))
+            if alike and self.bulk_plan(dataclasses.replace(copy, dst=dst), plan.cluster):
+                found.append(number)
+        if not found:
+            return group
+        ring = dataclasses.replace(group.ring, sharers=plan.cluster)
+        return dataclasses.replace(group, ring=ring, shared=tuple(found))
 
     def may_apply(self) -> bool:
         """Only kernels whose author left threads and barriers to the compiler."""
@@ -281,12 +303,12 @@ class _Specializer:
             return False
         return self.bulk_plan(copy) is not None
 
-    def bulk_plan(self, copy: Copy) -> BulkCopyPlan | None:
+    def bulk_plan(self, copy: Copy, parts: int = 1) -> BulkCopyPlan | None:
         """The backend's answer to a copy, with the layouts of now."""
         trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
         return self.context.hooks.call(
             "tilecore_plan_bulk_copy",
-            request=AsyncCopyRequest(copy, trial),
+            request=AsyncCopyRequest(copy, trial, parts),
             target=self.context.target,
         )
 
@@ -375,7 +397,10 @@ class _Specializer:
         fewer, more = Intrinsic("registers.fewer"), Intrinsic("registers.more")
         producers = WarpScope(warps, warps + extra, (fewer, one_lane), "producers")
         consumers = WarpScope(0, warps, (more, *consumer), "consumers")
-        body = (*common, *barriers, first, BARRIER, producers, consumers)
+        body: tuple[Stmt, ...] = (*common, *barriers, first, BARRIER, producers, consumers)
+        if kernel.cluster != (1, 1, 1):  # neither begins nor ends before the other blocks
+            meet = Intrinsic("cluster.sync")
+            body = (*common, *barriers, first, meet, producers, consumers, meet)
         hints = with_hint(kernel.hints, "tile_threads", kernel.threads)
         return dataclasses.replace(
             kernel,

@@ -165,7 +165,9 @@ class CudaLauncher:
             driver.attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR") // smem,
             driver.attribute(device, "MAX_THREADS_PER_MULTIPROCESSOR") // kernel.threads,
         )
-        return max(1, each) * driver.attribute(device, "MULTIPROCESSOR_COUNT")
+        blocks = max(1, each) * driver.attribute(device, "MULTIPROCESSOR_COUNT")
+        cluster = _product(kernel.cluster)
+        return max(blocks // cluster, 1) * cluster
 
     def _check_arch(self, device: int) -> None:
         capability = (

@@ -24,7 +24,7 @@ from tilecore.ir.visit import walk_stmts
 from tilecore.passes.async_copies import strides_of
 from tilecore.passes.bounds import divisor
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
-from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, panels_of
+from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 from tilecore_backend_cuda_hopper.overlap import with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
@@ -36,6 +36,9 @@ ELEMENT_BITS = frozenset({8, 16, 32, 64})
 PRODUCER_WARPS = 4
 """A whole warpgroup, because registers are handed over between warpgroups; one lane works."""
 MAX_THREADS = 1024
+CLUSTER = 2
+"""Blocks that share a tile of B: four do not fit all multiprocessors at once, and halve the speed
+(docs/performance-log.md)."""
 
 
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
@@ -49,7 +52,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
     with_producers = PipelinePlan(
-        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True
+        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER
     )
     return with_overlap(with_producers, request)
 
@@ -75,7 +78,7 @@ def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     panels = panels_of(layout, dst.dtype, dst.axes)
     if panels is None or not _slots_are_aligned(dst, layout, panels.swizzle_bits):
         return None
-    return _boxes(src, shape, panels.swizzle_bits, panels.columns, panels.stride)
+    return _boxes(src, shape, panels, request.parts)
 
 
 def is_mappable(buffer: Buffer) -> bool:
@@ -106,10 +109,9 @@ def _slots_are_aligned(region: Region, layout: Layout, swizzle_bits: int) -> boo
     )
 
 
-def _boxes(
-    src: Region, shape: tuple[int, ...], swizzle_bits: int, columns: int, stride: int
-) -> BulkCopyPlan | None:
+def _boxes(src: Region, shape: tuple[int, ...], panels: Panels, parts: int) -> BulkCopyPlan | None:
     width = src.dtype.bytes
+    swizzle_bits, columns, stride = panels.swizzle_bits, panels.columns, panels.stride
     period = max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
     if columns * width % CHUNK_BYTES or columns > MAX_BOX or shape[-1] % columns:
         return None
@@ -121,9 +123,11 @@ def _boxes(
     box = [extents.get(axis, 1) for axis in range(src.buffer.rank)]
     box[-1] = columns
     cuts: list[range] = [range(0, box[axis], box[axis]) for axis in rows]
+    by_panels = (shape[-1] // columns) % parts == 0
     for k, axis in enumerate(rows):
-        if box[axis] > MAX_BOX:
-            part = max(d for d in range(1, MAX_BOX + 1) if box[axis] % d == 0)
+        most = MAX_BOX if by_panels or k > 0 else min(MAX_BOX, box[axis] // parts)
+        if box[axis] > most:
+            part = max(d for d in range(1, most + 1) if box[axis] % d == 0)
             cuts[k] = range(0, box[axis], part)
             box[axis] = part
             if k > 0:
@@ -145,4 +149,8 @@ def _boxes(
             if offset * width % period:
                 return None
             pieces.append(BulkPiece(tuple(at), offset))
+    if not by_panels:
+        pieces.sort(key=lambda piece: piece.at[rows[0]])  # stable: panels of each part in order
+    if len(pieces) % parts:
+        return None
     return BulkCopyPlan(f"swizzle{swizzle_bits}", tuple(box), tuple(pieces))

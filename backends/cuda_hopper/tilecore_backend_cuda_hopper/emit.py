@@ -132,8 +132,10 @@ def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
     to, done, *at = stmt.args
     coordinates = ", ".join(_expr(printer, c) for c in reversed(at))
     name = _map_name(printer, stmt)
+    parts = int(dict(stmt.hints).get("parts", 1))
+    function = f"bulk_load_shared<{parts}>" if parts > 1 else "bulk_load"
     return (
-        f"hopper::bulk_load({_region(printer, to)}, {name}, {_region(printer, done)}, "
+        f"hopper::{function}({_region(printer, to)}, {name}, {_region(printer, done)}, "
         f"hopper::at({coordinates}));"
     )
 
@@ -165,6 +167,12 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
 
 def _finish_stores(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"hopper::finish_stores({LANE.name} % {WARPGROUP});"
+
+
+def _arrive_each(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    place, sharers = stmt.args
+    assert isinstance(sharers, Const)
+    return f"hopper::barrier_arrive_each<{int(sharers.value)}>({_region(printer, place)});"
 
 
 def _registers(which: int) -> EmitRule:
@@ -261,6 +269,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "barrier.init": _barrier("barrier_init"),
         "barrier.publish": lambda printer, stmt: "hopper::barrier_publish();",
         "barrier.arrive": _barrier("barrier_arrive"),
+        "barrier.arrive_each": _arrive_each,
         "barrier.expect": _barrier("barrier_expect"),
         "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
         "barrier.wait": _barrier("barrier_wait"),
@@ -274,6 +283,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "contraction.commit": lambda printer, stmt: "hopper::wgmma_commit();",
         "contraction.settle": lambda printer, stmt: _pins(printer, stmt.args).rstrip(),
         "contraction.wait": _wait,
+        "cluster.rank": lambda printer, call: "hopper::cluster_rank()",
+        "cluster.sync": lambda printer, stmt: "hopper::cluster_sync();",
         "launch.blocks": lambda printer, call: "tc::grid_x()",
         "warp.elect": _elect,
         "warp.first_lane": _first_lane,

@@ -45,10 +45,25 @@ inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
   tc::emulator::transaction_wait(p.place, parity, text_line);
 }
 
+template <int blocks>
+inline void barrier_arrive_each(tc::shared_pointer<uint64_t> p, TC_HERE) {
+  const int lane = tc::lane_in_warp();
+  if (lane >= blocks) return;
+  SharedPlace place = p.place;
+  place.rank = lane;
+  tc::emulator::transaction_arrive(place, 1, text_line);
+}
+inline int cluster_rank() { return tc::emulator::here().place->rank; }
+inline void cluster_sync(TC_HERE) {
+  tc::emulator::cluster_barrier_arrive(text_line);
+  tc::emulator::cluster_barrier_wait(text_line);
+}
+
 // ---------------------------------------------------------------- copies by the engine
 #pragma GCC visibility push(default)
+// For one block (`blocks` = 0: the lane's own) or for the first `blocks` of the cluster.
 void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
-              int text_line);
+              int blocks, int text_line);
 void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, int text_line);
 void tma_store_commit();
 void tma_store_wait(int pending);
@@ -62,7 +77,12 @@ template <class... C> At<sizeof...(C)> at(C... c) { return {{int(c)...}}; }
 template <class T, int n>
 inline void bulk_load(tc::shared_pointer<T> to, const TensorMap& map,
                       tc::shared_pointer<uint64_t> barrier, At<n> where, TC_HERE) {
-  tma_load(to.place, map, barrier.place, where.v, n, text_line);
+  tma_load(to.place, map, barrier.place, where.v, n, 0, text_line);
+}
+template <int blocks, class T, int n>
+inline void bulk_load_shared(tc::shared_pointer<T> to, const TensorMap& map,
+                             tc::shared_pointer<uint64_t> barrier, At<n> where, TC_HERE) {
+  tma_load(to.place, map, barrier.place, where.v, n, blocks, text_line);
 }
 template <class T, int n>
 inline void bulk_store(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {

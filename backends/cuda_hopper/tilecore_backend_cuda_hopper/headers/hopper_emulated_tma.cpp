@@ -130,7 +130,7 @@ Stores& stores_of(const LaneHead& lane) {
 }  // namespace
 
 void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
-              int text_line) {
+              int blocks, int text_line) {
   if (!is_legal(to, map, rank, text_line)) tc::emulator::abandon();
   const int width = row_bytes(map), rows = box_rows(map);
   const uint32_t bytes = uint32_t(width * rows);
@@ -143,9 +143,16 @@ void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const i
       memcpy(data + swizzled(map, row * width + part.skipped + byte), from, size_t(count));
     });
   }
-  tc::emulator::begin_async_write(to, bytes, text_line);
-  Delivery work{to, barrier, data, bytes, tc::emulator::warp_clock(), &tc::emulator::here(), text_line};
-  tc::emulator::enqueue_async(perform_delivery, &work, sizeof work);
+  for (int block = 0; block < (blocks > 0 ? blocks : 1); ++block) {
+    if (blocks > 0) to.rank = barrier.rank = block;
+    tc::emulator::begin_async_write(to, bytes, text_line);
+    auto* copy = static_cast<uint8_t*>(malloc(bytes));
+    memcpy(copy, data, bytes);
+    Delivery work{to, barrier, copy, bytes, tc::emulator::warp_clock(), &tc::emulator::here(),
+                  text_line};
+    tc::emulator::enqueue_async(perform_delivery, &work, sizeof work);
+  }
+  free(data);
 }
 
 void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, int text_line) {

@@ -34,6 +34,18 @@ TC_DEVICE void barrier_wait(uint64_t* barrier, int parity) {
   tc::mbarrier_wait(tc::shared_address(barrier), parity);
 }
 
+// One arrival of the warp on the barrier at this place in each of the cluster's blocks.
+template <int blocks>
+TC_DEVICE void barrier_arrive_each(uint64_t* barrier) {
+  const int lane = tc::lane_in_warp();
+  if (lane < blocks) tc::mbarrier_arrive_remote(tc::shared_address(barrier), lane);
+}
+TC_DEVICE int cluster_rank() { return int(tc::cluster_rank()); }
+TC_DEVICE void cluster_sync() {
+  tc::cluster_arrive();
+  tc::cluster_wait();
+}
+
 // ---------------------------------------------------------------- copies by the engine
 TC_DEVICE void prefetch(const TensorMap& map) { tc::tensor_map_prefetch(map); }
 // Coordinates of a box, innermost first.
@@ -49,6 +61,21 @@ TC_DEVICE void bulk_load(T* destination, const TensorMap& map, uint64_t* barrier
   else if constexpr (n == 3) tc::tma_load(to, map, done, policy, c[0], c[1], c[2]);
   else if constexpr (n == 4) tc::tma_load(to, map, done, policy, c[0], c[1], c[2], c[3]);
   else tc::tma_load(to, map, done, policy, c[0], c[1], c[2], c[3], c[4]);
+}
+// The same for `blocks` blocks of a cluster: each gets the box at the same place, counted on the same
+// barrier of its own.
+template <int blocks, class T, int n>
+TC_DEVICE void bulk_load_shared(T* destination, const TensorMap& map, uint64_t* barrier,
+                                At<n> where) {
+  const u32 to = tc::shared_address(destination), done = tc::shared_address(barrier);
+  const u64 policy = tc::kEvictNormal;
+  const tc::u16 all = (1 << blocks) - 1;
+  const int* c = where.v;
+  if constexpr (n == 2) tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1]);
+  else if constexpr (n == 3) tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1], c[2]);
+  else if constexpr (n == 4)
+    tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1], c[2], c[3]);
+  else tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1], c[2], c[3], c[4]);
 }
 template <class T, int n>
 TC_DEVICE void bulk_store(const TensorMap& map, T* source, At<n> where) {

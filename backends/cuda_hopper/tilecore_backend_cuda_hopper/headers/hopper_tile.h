@@ -14,10 +14,12 @@ TC_DEVICE void store_tile(const float* registers, tc::shared_pointer<T> staging,
   auto row_start = staging + row * 64;
   const bool issues = lane == 0;
   const int first_column = where.v[0];
+  constexpr int panels = row_tiles * (columns / 64);
   TC_UNROLL
-  for (int panel = 0; panel < row_tiles * (columns / 64); ++panel) {
-    // The copy engine has read what was staged here two panels ago.
-    if (issues) bulk_store_wait_read<1>();
+  for (int panel = 0; panel < panels; ++panel) {
+    // The copy engine has read what was staged here two panels ago: in an earlier tile, perhaps.
+    if (issues && panel == 0 && panels % 2 != 0) bulk_store_wait_read<0>();
+    else if (issues) bulk_store_wait_read<1>();
     tc::named_barrier(barrier, 128);
     TC_UNROLL
     for (int pair = 0; pair < 4; ++pair) {
