@@ -65,6 +65,8 @@ class KernelLaunch:
             builder.check_expr(extent)
         index = len(builder.kernels)
         name = builder.name if index == 0 else builder.unique(builder.name)
+        if name == "main":  # no function of generated code may be called that
+            name = builder.unique("main_kernel")
         builder.kernel = KernelState(
             name, variables, self.grid, self.threads, self.loc, cluster=self.cluster
         )
