@@ -13,7 +13,7 @@ from tilecore.ir.program import Program
 from tilecore.kernel import CompiledKernel, missing_device
 from tilecore.runtime.cache import KernelCache
 from tilecore.runtime.entry import CacheEntry
-from tilecore.runtime.fingerprint import cache_key
+from tilecore.runtime.fingerprint import cache_key, package_fingerprint
 from tilecore.target import Target
 from tilecore.targets import choose_target
 
@@ -106,7 +106,8 @@ def _artifact(lowered: Lowered, hooks: Hooks) -> Artifact:
     fingerprint = hooks.call("tilecore_toolchain_fingerprint", target=target)
     text = "\0".join([source.text, *(name + "\0" + body for name, body in source.headers)])
     facts = {"options": options, "kernels": [k.name for k in source.kernels]}
-    key = cache_key(text, target, fingerprint, facts)
+    code = package_fingerprint(*hooks.packages)
+    key = cache_key(text, target, fingerprint, facts, code)
 
     def create() -> CacheEntry:
         made: Artifact = hooks.call(

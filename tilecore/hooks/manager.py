@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import threading
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -78,11 +79,22 @@ def _chain(name: str, plugin: object) -> list[tuple[str, object]]:
 
 
 class Hooks:
-    """The hooks of one backend's chain. Call `call` with the hook's name and its arguments."""
+    """The hooks of one backend's chain. Call `call` with the hook's name and its arguments.
+
+    Attributes:
+        name: the backend.
+        chain: names of its plugins, bases first.
+        packages: the packages that these come from; their code decides what a binary is.
+    """
 
     def __init__(self, name: str, chain: list[tuple[str, object]]) -> None:
         self.name = name
         self.chain = tuple(plugin_name for plugin_name, _ in chain)
+        self.packages = tuple(
+            plugin.__name__.partition(".")[0]
+            for _, plugin in chain
+            if isinstance(plugin, ModuleType)
+        )
         self._manager = pluggy.PluginManager("tilecore")
         self._manager.add_hookspecs(specs)
         defaults = importlib.import_module("tilecore.defaults")
