@@ -139,7 +139,10 @@ def test_missing_answer_names_hook_and_backend(hooks_for) -> None:
 
 
 def test_backend_without_targets_is_refused(hooks_for) -> None:
-    hooks_for(plugin(tilecore_describe_targets=list))
+    def describe() -> tuple[Target, ...]:
+        return ()
+
+    hooks_for(plugin(tilecore_describe_targets=describe))
     with pytest.raises(BackendError, match="describes no targets"):
         choose_target("under_test")
 

@@ -93,7 +93,7 @@ class Hooks:
         self.packages = tuple(
             plugin.__name__.partition(".")[0]
             for _, plugin in chain
-            if isinstance(plugin, ModuleType)
+            if isinstance(plugin, ModuleType) and "." in plugin.__name__
         )
         self._manager = pluggy.PluginManager("tilecore")
         self._manager.add_hookspecs(specs)
