@@ -26,7 +26,7 @@ class dtype(str):
         """Take anything that names a dtype: a string, a NumPy or torch dtype, int, float."""
         if isinstance(value, dtype):
             return value
-        known = ir_dtypes.dtype_of(value)
+        known = ir_dtypes.dtype_of("uint32" if value == "uint" else value)
         self = str.__new__(cls, known.name)
         self.ir = known
         return self
