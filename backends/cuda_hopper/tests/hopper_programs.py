@@ -1,0 +1,65 @@
+"""Tile programs for the tests of generated kernels."""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilecore.language as T
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """One gemm: sizes, tiles, and how the operands are stored."""
+
+    m: int
+    n: int
+    k: int
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 64
+    stages: int = 3
+    threads: int = 256
+    dtype: str = "float16"
+    trans_a: bool = False
+    trans_b: bool = False
+
+    def __str__(self) -> str:
+        tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}"
+        stored = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
+        return (
+            f"{self.m}x{self.n}x{self.k}-{tile}-{self.stages}-{self.threads}-{stored}-{self.dtype}"
+        )
+
+
+def matmul(case: Matmul) -> Any:
+    """C = op(A) @ op(B), one block a tile."""
+    m, n, k, dtype = case.m, case.n, case.k, case.dtype
+    tile_m, tile_n, tile_k = case.tile_m, case.tile_n, case.tile_k
+    out = "int32" if dtype == "int8" else "float16" if dtype.startswith("float8") else dtype
+    accum = "int32" if dtype == "int8" else "float32"
+    shape_a, part_a = ((k, m), (tile_k, tile_m)) if case.trans_a else ((m, k), (tile_m, tile_k))
+    shape_b, part_b = ((n, k), (tile_n, tile_k)) if case.trans_b else ((k, n), (tile_k, tile_n))
+    A_type, B_type = T.Tensor(shape_a, dtype), T.Tensor(shape_b, dtype)
+    C_type = T.Tensor((m, n), out)
+
+    @T.prim_func
+    def matmul(A: A_type, B: B_type, C: C_type):
+        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), threads=case.threads) as (bx, by):
+            a = T.alloc_shared(part_a, dtype)
+            b = T.alloc_shared(part_b, dtype)
+            c = T.alloc_fragment((tile_m, tile_n), accum)
+            T.clear(c)
+            for step in T.Pipelined(T.ceildiv(k, tile_k), num_stages=case.stages):
+                if case.trans_a:
+                    T.copy(A[step * tile_k, by * tile_m], a)
+                else:
+                    T.copy(A[by * tile_m, step * tile_k], a)
+                if case.trans_b:
+                    T.copy(B[bx * tile_n, step * tile_k], b)
+                else:
+                    T.copy(B[step * tile_k, bx * tile_n], b)
+                T.gemm(a, b, c, transpose_A=case.trans_a, transpose_B=case.trans_b)
+            T.copy(c, C[by * tile_m, bx * tile_n])
+
+    return matmul

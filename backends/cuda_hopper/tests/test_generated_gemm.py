@@ -1,0 +1,105 @@
+"""Generated gemms in the emulator against NumPy, over sizes, tiles, stages, types and storage."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hopper_programs import Matmul, matmul
+
+import tilecore
+from tilecore.compiler import lower
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+
+CASES = (
+    Matmul(256, 256, 128),
+    Matmul(200, 136, 72, stages=2),
+    Matmul(130, 264, 200, tile_n=256, stages=4),
+    Matmul(64, 192, 128, 64, 64, threads=128),
+    Matmul(64, 192, 128, 64, 192, stages=2),
+    Matmul(192, 96, 104, 192, 96, stages=2, threads=384),
+    Matmul(300, 80, 72, tile_n=80),
+    Matmul(256, 128, 128, tile_m=256, stages=2),
+    Matmul(136, 120, 96, tile_k=32),
+    Matmul(128, 128, 136, trans_a=True, trans_b=True),
+    Matmul(136, 72, 136, trans_a=True),
+    Matmul(72, 136, 136, trans_b=True, stages=2),
+    Matmul(128, 176, 72, tile_n=176, dtype="bfloat16"),
+    Matmul(128, 128, 160, trans_b=True, tile_k=128, dtype="int8"),
+    Matmul(128, 128, 160, trans_b=True, tile_k=128, dtype="float8_e4m3fn"),
+    Matmul(1000, 264, 72, 64, 64, stages=4, threads=128),  # several tiles a block, clusters
+    Matmul(640, 512, 136, tile_n=256),
+    Matmul(100, 100, 100, stages=2),  # strides that no tensor map takes: cp.async
+)
+
+
+def arrays(case: Matmul) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shape_a = (case.k, case.m) if case.trans_a else (case.m, case.k)
+    shape_b = (case.n, case.k) if case.trans_b else (case.k, case.n)
+    dtype = dtype_of(case.dtype)
+    if dtype.is_int:
+        return tuple(rng.integers(-8, 8, s).astype(np.int8) for s in (shape_a, shape_b))
+    return tuple(rng.standard_normal(s).astype(numpy_dtype(dtype)) for s in (shape_a, shape_b))
+
+
+def run(case: Matmul) -> tuple[np.ndarray, np.ndarray]:
+    """(result, float64 reference)."""
+    kernel = tilecore.compile(matmul(case), backend="cuda_hopper", device="emulator")
+    a, b = arrays(case)
+    out = dtype_of("int32" if case.dtype == "int8" else case.dtype)
+    if out.bits == 8:
+        out = dtype_of("float16")
+    c = np.zeros((case.m, case.n), numpy_dtype(out))
+    kernel(a, b, c)
+    left = (a.T if case.trans_a else a).astype(np.float64)
+    right = (b.T if case.trans_b else b).astype(np.float64)
+    return c.astype(np.float64), left @ right
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gemm_equals_numpy(case: Matmul) -> None:
+    got, want = run(case)
+    if case.dtype == "int8":
+        np.testing.assert_array_equal(got, want)
+        return
+    step = 2.0**-8 if case.dtype == "bfloat16" else 2.0**-11
+    np.testing.assert_allclose(got, want, rtol=step, atol=1e-3 * np.sqrt(case.k))
+
+
+@pytest.mark.parametrize("case", CASES[:-1], ids=str)
+def test_producer_warps_and_wgmma_are_used(case: Matmul) -> None:
+    text = lower(matmul(case), backend="cuda_hopper").source.text
+    wide_enough = case.tile_m % 64 == 0 and (case.trans_b or case.tile_n % 16 == 0)
+    assert ("TC_WGMMA" in text) == wide_enough
+    assert "hopper::bulk_load" in text
+
+
+def test_what_no_tensor_map_takes_is_copied_by_lanes() -> None:
+    text = lower(matmul(CASES[-1]), backend="cuda_hopper").source.text
+    assert "copy_async<" in text and "bulk_load" not in text
+    assert "TC_WGMMA" in text and "hopper::publish();" in text
+
+
+def test_result_does_not_depend_on_stages() -> None:
+    results = [run(dataclasses.replace(CASES[1], stages=stages))[0] for stages in (2, 3, 4)]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_order_of_lanes_and_deliveries(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
+    tilecore.driver.clear_memory_cache()
+    got, want = run(Matmul(320, 136, 200, 64, 64, stages=2, threads=128))
+    np.testing.assert_allclose(got, want, rtol=2.0**-11, atol=2e-2)
+
+
+def test_clusters_share_the_tile_that_neighbours_need() -> None:
+    lowered = lower(matmul(Matmul(512, 512, 128, tile_n=256)), backend="cuda_hopper")
+    (kernel,) = lowered.source.kernels
+    assert kernel.cluster == (2, 1, 1)
+    assert "bulk_load_shared<2>" in lowered.source.text
+    alone = lower(matmul(Matmul(128, 512, 128, tile_n=256)), backend="cuda_hopper")
+    assert alone.source.kernels[0].cluster == (1, 1, 1)
