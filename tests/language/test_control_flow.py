@@ -312,3 +312,22 @@ def test_assert_statements():
         @T.prim_func
         def other(A: T.Tensor((3,), "int32")):
             assert len(A.shape) == 2, "never"
+
+
+def test_a_dtype_without_a_value_is_a_variable_that_let_sets():
+    @T.prim_func
+    def main(x: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32):
+            n = T.int32()
+            for i in range(4):
+                T.let(n, n + i)
+                x[i] = n
+
+    assert support.result(main, "x", x=np.zeros(4, np.int32)).tolist() == [0, 1, 3, 6]
+    assert (T.int64() & 1).dtype == "int64"
+    with pytest.raises(LanguageError, match="T.let sets a variable"):
+
+        @T.prim_func
+        def wrong(x: T.Tensor((4,), "int32")):
+            with T.Kernel(1, threads=32):
+                T.let(x[0], 1)

@@ -34,6 +34,7 @@ from tilecore.language.allocate import (
     alloc_shared,
     alloc_var,
     empty,
+    let,
 )
 from tilecore.language.atomic_ops import (
     atomic_add,
@@ -221,7 +222,8 @@ __all__ = [
     "dtype", "dynamic", "empty", "evaluate", "fill", "finalize_reducer", "floordiv", "floormod",
     "gemm", "gemm_sp", "get_block_binding", "get_block_bindings", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg",
-    "index_to_coordinates", "infinity", "macro", "make_linear_layout", "make_swizzled_layout",
+    "index_to_coordinates", "infinity", "let", "macro", "make_linear_layout",
+    "make_swizzled_layout",
     "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
     "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
     "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "ptx_commit_group",

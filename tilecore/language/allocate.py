@@ -96,6 +96,13 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
     return Cell(buffer, fresh=True)
 
 
+def let(var: Any, value: Any) -> None:
+    """Set a variable: ``n = T.int32(); T.let(n, e)`` is ``n = T.alloc_var("int32", init=e)``."""
+    if not isinstance(var, Cell):
+        fail("T.let sets a variable", expected="T.alloc_var(...) or T.int32()", got=var)
+    var.store(value)
+
+
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferValue:
     """A workspace in device memory that lives during the call; contents are undefined."""
     builder = current()

@@ -32,13 +32,24 @@ class dtype(str):
         return self
 
     def __call__(self, value: Any = None) -> Any:
-        """Convert a scalar to this dtype (a typed constant for a Python number)."""
-        from tilecore.language.locate import fail
+        """Convert a scalar to this dtype (a typed constant for a Python number).
+
+        Without a value: a variable of this dtype, to be set by an assignment or T.let.
+        """
+        from tilecore.language.builder import current_or_none
         from tilecore.language.math_ops import cast
 
-        if value is None:
-            fail(f"{self!r}() converts a value", hint=f"a variable is T.alloc_var({self!r})")
-        return cast(value, self)
+        if value is not None:
+            return cast(value, self)
+        builder = current_or_none()
+        if builder is not None and builder.kernel is not None:
+            from tilecore.language.allocate import alloc_var
+
+            return alloc_var(self)
+        from tilecore.ir.expr import Var
+        from tilecore.language.values import Scalar
+
+        return Scalar(Var("v", self.ir))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):

@@ -18,7 +18,16 @@ import pytest
 from tilecore import driver
 from tools.compatibility.host_device import OnHost, pretend
 from tools.compatibility.small_sizes import shrink, with_small_defaults
-from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, Outcome, judge
+from tools.compatibility.verdict import (
+    FAIL,
+    NO_PROGRAM,
+    NOT_PORTABLE,
+    PASS,
+    Outcome,
+    judge,
+    outside_names,
+    short,
+)
 
 WRONG_ON_PURPOSE = {
     "examples/autodd/tilelang_buggy.py": Outcome(
@@ -121,6 +130,9 @@ def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
         except SystemExit as error:
             if error.code not in (None, 0):
                 outcome = Outcome(FAIL, f"exit status {error.code}")
+                others = outside_names(path.read_text(encoding="utf-8"))
+                if others:
+                    outcome = Outcome(NOT_PORTABLE, short(others[0]))
         except BaseException as error:
             outcome = judge(error, root)
         if outcome.state == PASS and not driver._memory:

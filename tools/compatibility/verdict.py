@@ -20,7 +20,7 @@ _OUTSIDE = re.compile(
     r"|differ by target|are the compiler's|is not edited|instructions|compiler's installation"
     r"|no host source|emit source text|lanes are|no part of tilecore"
 )
-_SOURCE = re.compile(r"source|src|code|ptx|sass|script|count\(|\bre\.", re.IGNORECASE)
+_SOURCE = re.compile(r"source|src|code|ptx|sass|script|count\(|\bre\.|T\.copy\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,11 @@ def judge(error: BaseException, root: Path) -> Outcome:
         return Outcome(FAIL, message)
     if isinstance(chained, UnsupportedError) and _OUTSIDE.search(str(chained)):
         return Outcome(NOT_PORTABLE, short(chained.reason))
-    if isinstance(error, AssertionError) and _speaks_of_source(error, root):
+    if isinstance(error, AttributeError) and "'PrimFunc' object has no" in str(error):
+        return Outcome(NOT_PORTABLE, "reads another compiler's form of the program")
+    if isinstance(error, RuntimeError) and "compute capability" in str(error):
+        return Outcome(NOT_PORTABLE, message)
+    if isinstance(error, AssertionError | StopIteration) and _speaks_of_source(error, root):
         return Outcome(NOT_PORTABLE, "asserts on another compiler's generated source")
     return Outcome(FAIL, message)
 
