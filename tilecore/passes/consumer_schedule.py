@@ -60,6 +60,19 @@ def consumer_loop(
     return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken, runs_beside))]
 
 
+def delayed_tile(
+    loop: For,
+    groups: list[Group],
+    runs_beside: RunsBeside,
+    names: Names,
+    plan: PipelinePlan,
+    base: Expr,
+) -> list[Stmt]:
+    """The delayed schedule of a loop whose steps are numbered from `base`; empty if it has none."""
+    delayed = _delayed_parts(loop, groups, plan, runs_beside)
+    return [] if delayed is None else _delayed(loop, delayed, names, base)
+
+
 def later_group(
     loop: For, groups: list[Group], runs_beside: RunsBeside, plan: PipelinePlan
 ) -> Group | None:
@@ -209,35 +222,44 @@ def _is_fixed(gemm: Gemm, bound: set[str]) -> bool:
     )
 
 
-def _delayed(loop: For, parts: _Delayed, names: Names) -> list[Stmt]:
+def _delayed(loop: For, parts: _Delayed, names: Names, base: Expr | None = None) -> list[Stmt]:
     ring = parts.last_group.ring
     counter = ring.counter
     dtype = counter.dtype
     zero, one = const(0, dtype), const(1, dtype)
+    again = base is not None  # slots are filled again after the loop
+    base = zero if base is None else base
     exists = binary("gt", loop.extent, zero)
-    body = [*_head(loop, counter), *_iteration(parts, counter, loop.extent, delayed=True)]
+    body = [*_head(loop, counter), *_iteration(parts, counter, loop.extent, base, delayed=True)]
     rest = For(
         counter, one, binary("sub", loop.extent, one), one, tuple(body),
         LoopKind.SERIAL, None, loop.hints, loop.loc,
     )  # fmt: skip
-    first: Block = _iteration(parts, zero, loop.extent, delayed=False)
+    first: Block = _iteration(parts, zero, loop.extent, base, delayed=False)
     first = substitute_block(first, {loop.var: loop.start})
     first = renamed(first, names)
-    last_step = binary("sub", loop.extent, one)
-    final = (ring.wait_full(last_step), _at(parts.last, parts.last_group, last_step))
+    last_step = binary("add", base, binary("sub", loop.extent, one))
+    final: Block = (ring.wait_full(last_step), _at(parts.last, parts.last_group, last_step))
+    if again:
+        final = (*final, ring.release(last_step, 0))
     return [*parts.allocates, If(exists, first), rest, If(exists, final)]
 
 
-def _iteration(parts: _Delayed, step: Expr, extent: Expr, delayed: bool) -> Block:
-    """One iteration; `delayed` says that the iteration before left its last gemm undone."""
-    dtype = step.dtype  # type: ignore[attr-defined]
+def _iteration(parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: bool) -> Block:
+    """One iteration; `delayed` says that the iteration before left its last gemm undone.
+
+    Slots and turns of the rings follow the number of the step, ``base + at``.
+    """
+    dtype = at.dtype  # type: ignore[attr-defined]
+    one = const(1, dtype)
+    step = binary("add", base, at)
     ring, first_ring = parts.last_group.ring, parts.first_group and parts.first_group.ring
     result: list[Stmt] = [*parts.lets]
     if first_ring is not None and not delayed:
         result.append(first_ring.wait_full(step))
     result.append(asynchronous(_at(parts.first, parts.first_group, step)))
     if delayed:
-        before = binary("sub", step, const(1, dtype))
+        before = binary("add", base, binary("sub", at, one))
         result.append(ring.wait_full(before))
         result.append(asynchronous(_at(parts.last, parts.last_group, before)))
     result.append(wait_for(1 if delayed else 0, parts.first))
@@ -248,8 +270,9 @@ def _iteration(parts: _Delayed, step: Expr, extent: Expr, delayed: bool) -> Bloc
     if first_ring is not None:
         # Needed at the begin of the next iteration; as a branch it keeps the work above in front
         # of the wait below.
-        after = binary("add", step, const(1, dtype))
-        result.append(If(binary("lt", after, extent), (first_ring.wait_full(after),)))
+        after = binary("add", at, one)
+        wait = first_ring.wait_full(binary("add", base, after))
+        result.append(If(binary("lt", after, extent), (wait,)))
     if delayed:
         result.append(wait_for(0, parts.last, with_a=True))
         result.append(ring.release(step, -1))

@@ -18,7 +18,9 @@ from tilecore.passes.ring import Group, substituted
 from tilecore.passes.scopes import Names, static
 
 
-def producer_loop(loop: For, groups: list[Group], later: Group | None, names: Names) -> list[Stmt]:
+def producer_loop(
+    loop: For, groups: list[Group], later: Group | None, names: Names, base: Expr | None = None
+) -> list[Stmt]:
     """The producer's loop, and what stands before it.
 
     Args:
@@ -26,13 +28,15 @@ def producer_loop(loop: For, groups: list[Group], later: Group | None, names: Na
         groups: its copies.
         later: the one of `groups` that is read one iteration late; None when there is none.
         names: for the loop's variable.
+        base: number of the first step; slots and turns of the rings follow it. None is 0.
     """
     dtype = loop.var.dtype
     step = Var(names.fresh(f"{loop.var.name}_ahead"), dtype)
     zero, one = const(0, dtype), const(1, dtype)
 
     def loads(chosen: list[Group], at: Expr) -> tuple[Stmt, ...]:
-        return tuple(stmt for group in chosen for stmt in load_group(loop, group, at, at))
+        number = at if base is None else binary("add", base, at)
+        return tuple(stmt for group in chosen for stmt in load_group(loop, group, at, number))
 
     before: list[Stmt] = []
     body = loads(groups, step)

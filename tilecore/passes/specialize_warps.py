@@ -50,6 +50,7 @@ from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.persistent_delayed import persistent_delayed
 from tilecore.passes.persistent_tiles import (
     chained_tile,
     cluster_axis,
@@ -100,7 +101,10 @@ class _Specializer:
             return None
         staying = self.split_common()
         if len(loops) == 1 and plans[0].persistent:
-            kernel = self.persistent(loops[0], plans[0], staying)  # type: ignore[arg-type]
+            loop = loops[0]
+            assert isinstance(loop, For)
+            kernel = self.persistent(loop, plans[0], staying)
+            kernel = kernel or persistent_delayed(self, loop, plans[0], staying)
             if kernel is not None:
                 return kernel
         producer: list[Stmt] = []
