@@ -1,7 +1,8 @@
-"""What the backend says of itself: its target, that there is no device, and how far it goes."""
+"""What the backend says of itself: its target, its devices or why none, what it refuses."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 
 import tilecore
-from tilecore.errors import ToolchainError
+from tilecore.errors import UnsupportedError
 from tilecore.hooks.manager import hooks_of, targets_of
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import float32
 from tilecore.ir.expr import Var, const
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Copy
+from tilecore.ir.stmts import Copy, Intrinsic
 from tilecore_backend_rocm import device
 
 A, B = (Buffer(name, (const(64),), float32, Scope.GLOBAL) for name in "AB")
@@ -28,11 +29,16 @@ def test_target() -> None:
     assert (target.arch, target.lanes_per_warp, target.smem_bytes) == ("gfx942", 64, 65536)
 
 
-def test_source_is_emitted_for_wavefronts_of_64_and_compiling_says_that_it_ends_there() -> None:
+def test_source_is_emitted_for_wavefronts_of_64() -> None:
     lowered = tilecore.lower(PROGRAM, "rocm_cdna3")
-    assert "copy(" in lowered.source.text
-    with pytest.raises(ToolchainError, match="makes no machine code"):
-        tilecore.compile(PROGRAM, "rocm_cdna3")
+    assert "TC_KERNEL(64, 0) copy(" in lowered.source.text
+
+
+def test_named_barriers_are_refused() -> None:
+    barrier = Intrinsic("named_barrier.sync", (const(1), const(64)))
+    kernel = dataclasses.replace(PROGRAM.kernels[0], body=(*BODY, barrier))
+    with pytest.raises(UnsupportedError, match="one barrier a workgroup"):
+        tilecore.lower(dataclasses.replace(PROGRAM, kernels=(kernel,)), "rocm_cdna3")
 
 
 class FakeHip(types.ModuleType):

@@ -1,7 +1,7 @@
 """Finding a compiler for gfx942: a clang with the AMDGPU target, wherever it comes from.
 
-In this order: what ``TILECORE_ROCM_CLANG`` names; ROCm's own (``ROCM_PATH``, ``/opt/rocm``); a clang on
-``PATH``; the one in the ``ziglang`` distribution. Only what really compiles for gfx942 counts.
+In this order: what ``TILECORE_ROCM_CLANG`` names; ROCm's own (``ROCM_PATH``, ``/opt/rocm``); a clang
+on ``PATH``; the one in the ``ziglang`` distribution. Only what really compiles for gfx942 counts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 ENVIRONMENT = "TILECORE_ROCM_CLANG"
 MISSING = (
-    "no clang with the AMDGPU target: install ROCm, or pip install ziglang (which contains one), or "
-    f"name one by {ENVIRONMENT}"
+    "no clang with the AMDGPU target: install ROCm, or pip install ziglang (it contains one), "
+    f"or name one by {ENVIRONMENT}"
 )
 
 
@@ -84,7 +84,15 @@ def _version(clang: tuple[str, ...]) -> str | None:
 
 
 def _knows_target(clang: tuple[str, ...]) -> bool:
-    flags = ("-x", "c", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-fsyntax-only")
+    flags = (
+        "-x",
+        "c",
+        "-target",
+        "amdgcn-amd-amdhsa",
+        "-mcpu=gfx942",
+        "-nogpulib",
+        "-fsyntax-only",
+    )
     return _run((*clang, *flags, os.devnull)) is not None
 
 

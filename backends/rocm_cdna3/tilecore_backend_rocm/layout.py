@@ -4,8 +4,9 @@ LDS has 32 banks of 4 bytes: 128 bytes a clock, so ds_read_b128 serves 8 lanes a
 operands are read 16 bytes a lane, one row a lane: 8 lanes of one clock name the same 16-byte column
 of 8 different rows. Which 8 depends on the instruction (measured elsewhere for b128: lanes 0-3 with
 12-15, 20-27, ...), but always eight rows that differ modulo 8. XORing the column's number with the
-row's number modulo 8 gives each of them banks of its own, and a copy that writes neighbouring columns of a
-row keeps them apart, too. Rows are cut into panels of 128 bytes (64, 32 where rows are narrower).
+row's number modulo 8 gives each of them banks of its own, and a copy that writes neighbouring
+columns of a row keeps them apart, too. Rows are cut into panels of 128 bytes (64, 32 where rows are
+narrower).
 """
 
 from __future__ import annotations

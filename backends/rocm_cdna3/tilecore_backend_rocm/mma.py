@@ -1,13 +1,13 @@
 """The MFMA instructions as a table of self-checking atoms.
 
 Layouts are those of AMD's "Instinct MI300 Instruction Set Architecture", section 7.1 (matrix
-arithmetic instructions): lane l of a 32 x 32 instruction brings row (A) or column (B) ``l % 32`` and
-a run of k that starts at ``run * (l // 32)``; its results lie in column ``l % 32``, rows
+arithmetic instructions): lane l of a 32 x 32 instruction brings row (A) or column (B) ``l % 32``
+and a run of k that starts at ``run * (l // 32)``; its results lie in column ``l % 32``, rows
 ``8 * (v // 4) + 4 * (l // 32) + v % 4``. The 16 x 16 ones likewise with 16.
 
-Operands are exchanged when the instruction is issued: it computes D^T = B^T A^T. So a lane's results
-are one ROW of C, four neighbours at a time: they are stored as vectors, row reductions stay within
-two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention needs no
+Operands are exchanged when the instruction is issued: it computes D^T = B^T A^T. So a lane's
+results are one ROW of C, four neighbours at a time: they are stored as vectors, row reductions stay
+within two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention needs no
 exchange). An atom whose k is a multiple of the instruction's runs several of them on operands of 16
 bytes a lane; any order of k serves as long as A and B agree on it.
 """

@@ -1,4 +1,4 @@
-"""What a kernel uses of a compute unit, read from the metadata that clang writes into its assembly."""
+"""What a kernel uses of a compute unit, from the metadata that clang writes into its assembly."""
 
 from __future__ import annotations
 

@@ -29,8 +29,17 @@ HEADER = "cdna3.h"
 FOLDERS = (HEADERS, header_directory())
 # Contraction within expressions only: the maths functions carry rounding errors from one to the next.
 # Code object version 5 is understood by ROCm 6 and later.
-COMMON_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=on", "-munsafe-fp-atomics", "-mcode-object-version=5")
-_CLANG_FLAGS = ("-x", "hip", "--offload-device-only", "-nogpulib", "-nogpuinc")
+COMMON_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=on",
+    "-munsafe-fp-atomics",
+    "-mcode-object-version=5",
+)
+# Without a unit id: it would hash the path of the text into the code.
+_CLANG_FLAGS = (
+    "-x", "hip", "--offload-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,7 @@ def compile_code_object(source: Source, target: Target, options: CompileOptions)
     """Compile generated text to a code object for `target.arch`.
 
     Raises:
-        ToolchainError: there is no compiler, or it refused the text; with its log and the kept text.
+        ToolchainError: there is no compiler, or it refused the text (log and kept text).
     """
     compiler = find_compiler()
     text = f'#include "{HEADER}"\n#line 1 "{source.kernels[0].name}.hip"\n{source.text}'

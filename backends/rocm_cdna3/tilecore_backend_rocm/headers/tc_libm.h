@@ -196,6 +196,12 @@ TC_DEVICE double cbrt(double x) {
   const double back = scale == 1.0 ? 1.0 : scale > 1.0 ? 0x1p-100 : 0x1p100;
   return with_sign(y * back, x);
 }
+// The exponent, biased; of subnormals as if they had no least one.
+TC_DEVICE int exponent_field(double x) {
+  const bool subnormal = x < 0x1p-1022;
+  if (subnormal) x *= 0x1p54;
+  return int(TC_BIT_CAST(uint64_t, x) >> 52) - (subnormal ? 54 : 0);
+}
 // Exact: each step subtracts the largest 2^n |y| that fits.
 TC_DEVICE double fmod(double x, double y) {
   double rest = __builtin_fabs(x);
@@ -203,7 +209,7 @@ TC_DEVICE double fmod(double x, double y) {
   if (!(rest < infinity()) || divisor != divisor || divisor == 0.0) return not_a_number();
   while (rest >= divisor) {
     double part = divisor;
-    const int apart = int(TC_BIT_CAST(uint64_t, rest) >> 52) - int(TC_BIT_CAST(uint64_t, part) >> 52);
+    const int apart = exponent_field(rest) - exponent_field(part);
     if (apart > 0) part = __builtin_ldexp(part, apart);
     if (part > rest) part *= 0.5;
     rest -= part;
