@@ -71,6 +71,22 @@ def test_eager_style_gives_torch_tensors() -> None:
     assert torch.equal(double.compile(a)(a), a * 2)
 
 
+def test_types_stand_for_tensors_where_nothing_runs() -> None:
+    program = double.get_tir(T.Tensor((7,), "float32"))
+    assert [param.name for param in program.params] == ["A", "B"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "int8", "bool"])
+def test_results_without_tensor_inputs_are_torch_tensors(dtype: str) -> None:
+    @T.prim_func
+    def ones(C: T.Tensor((4,), dtype)):
+        with T.Kernel(1) as _:
+            T.fill(C, 1)
+
+    result = tilelang.compile(ones, out_idx=0)()
+    assert result.dtype == getattr(torch, dtype) and result.float().tolist() == [1] * 4
+
+
 def test_in_place_results_are_compared() -> None:
     program = matmul.get_tir(16, 16, 16)
     kernel = tilelang.compile(program)

@@ -105,6 +105,7 @@ def as_torch(value: Any) -> Any:
     from tilecore.ir.dtypes import dtype_of
 
     wanted = torch_dtype(dtype_of(value.dtype))
-    raw = value.view(f"u{value.dtype.itemsize}") if value.dtype.kind == "V" else value
+    is_numpys = value.dtype.type.__module__ == "numpy"  # narrow floats are ml_dtypes'
+    raw = value if is_numpys else value.view(f"u{value.dtype.itemsize}")
     made = torch.from_numpy(raw)
     return made if made.dtype == wanted else made.view(wanted)

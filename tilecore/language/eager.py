@@ -46,11 +46,14 @@ UNKNOWN_TENSOR = UnknownTensor()
 
 
 def tensor_key(value: Any) -> TensorKey | None:
-    """The key of a tensor-like argument (NumPy, torch, DLPack), or None for anything else."""
+    """The key of a tensor-like argument (NumPy, torch, DLPack, T.Tensor), or None for others."""
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or kind is None:
         return None
-    return TensorKey(tuple(int(extent) for extent in shape), ir_dtype_of(kind))
+    extents = [extent.value if isinstance(extent, Const) else extent for extent in shape]
+    if any(isinstance(extent, Expr) for extent in extents):
+        fail("an eager function is traced for known sizes", got=f"a type of shape {shape}")
+    return TensorKey(tuple(int(extent) for extent in extents), ir_dtype_of(kind))
 
 
 def is_runtime_scalar(annotation: Any) -> bool:

@@ -70,9 +70,11 @@ def main() -> int:
     from tools.compatibility.child import TESTS_EACH
     from tools.compatibility.document import document
     from tools.compatibility.pool import Result, run_all
+    from tools.compatibility.verdict import load_dialects
 
     assert tilecore.compat.settings.settings.backend == given.backend
     torch.set_num_threads(1)
+    load_dialects(given.checkout)
     with tempfile.TemporaryDirectory() as temporary:
         work = given.keep or Path(temporary)
         root = work / "programs"

@@ -28,7 +28,7 @@ processor time.
 | pass | {passed} | ran to its end; what it compares with its reference agrees; in files of tests every portable test passed |
 | fail | {failed} | at least one portable test, or the program, does not |
 | time limit | {timed} | not decided: it did not end within {limit:g} s of processor time |
-| not portable | {foreign} | cannot run anywhere but on its own system: needs a package that is not here, one vendor's instructions or source text, or another compiler's inner forms |
+| not portable | {foreign} | cannot run anywhere but on its own system: needs a package that is not here, names that TileLang itself keeps in one vendor's package, one vendor's source text, or another compiler's inner forms |
 | no program | {empty} | defines functions only |
 | not run | {left} | the run was ended before its turn |
 

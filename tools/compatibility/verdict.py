@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import traceback
 from dataclasses import dataclass
@@ -14,12 +15,35 @@ PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no progr
 TIME = "time limit"
 
 # Reasons that speak of something outside the shared vocabulary: one vendor's instructions or
-# source text, or another compiler's forms. Any other refusal counts as a failure.
+# source text, or another compiler's forms. So do names that the checkout's own packages define
+# for one vendor only (`load_dialects`). Any other refusal counts as a failure.
 _OUTSIDE = re.compile(
     r"one target|one architecture|one toolchain|another compiler|no backend serves|another target"
-    r"|differ by target|are the compiler's|is not edited|instructions|compiler's installation"
-    r"|no host source|emit source text|lanes are|no part of tilecore"
+    r"|is not edited|compiler's installation|no host source|emit source text|no part of tilecore"
 )
+_REFUSED = re.compile(r"\bT\.(\w+) is not supported")
+_dialects: set[str] = set()
+
+
+def load_dialects(checkout: Path) -> None:
+    """Learn which names are one vendor's: those of ``tilelang/<vendor>/language`` alone."""
+    for vendor in ("cuda", "rocm"):
+        for path in sorted((checkout / "tilelang" / vendor / "language").glob("*.py")):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    _dialects.add(node.name)
+                elif isinstance(node, ast.ImportFrom) and not (node.module or "").endswith(
+                    ".common"
+                ):
+                    _dialects.update(alias.asname or alias.name for alias in node.names)
+
+
+def is_outside(message: str) -> bool:
+    """True for a refusal of what lies outside the shared vocabulary."""
+    found = _REFUSED.search(message)
+    return bool(_OUTSIDE.search(message)) or bool(found and found[1] in _dialects)
+
+
 _SOURCE = re.compile(r"source|src|code|ptx|sass|script|count\(|\bre\.|T\.copy\(", re.IGNORECASE)
 
 
@@ -48,7 +72,7 @@ def judge(error: BaseException, root: Path) -> Outcome:
             return Outcome(NOT_PORTABLE, f"needs the package {top}")
         return Outcome(NOT_PORTABLE, f"imports a part of another compiler: {error.name}")
     chained = error.__cause__ or error.__context__
-    if isinstance(error, UnsupportedError) and _OUTSIDE.search(str(error)):
+    if isinstance(error, UnsupportedError) and is_outside(str(error)):
         return Outcome(NOT_PORTABLE, short(error.reason))
     if isinstance(error, UnsupportedError) and error.loc is not None:
         others = outside_names(Path(error.loc.file).read_text("utf-8"))
@@ -56,7 +80,7 @@ def judge(error: BaseException, root: Path) -> Outcome:
             return Outcome(NOT_PORTABLE, short(others[0]))
     if isinstance(error, TilecoreError):
         return Outcome(FAIL, message)
-    if isinstance(chained, UnsupportedError) and _OUTSIDE.search(str(chained)):
+    if isinstance(chained, UnsupportedError) and is_outside(str(chained)):
         return Outcome(NOT_PORTABLE, short(chained.reason))
     if isinstance(error, AttributeError) and "'PrimFunc' object has no" in str(error):
         return Outcome(NOT_PORTABLE, "reads another compiler's form of the program")
@@ -71,7 +95,11 @@ def outside_names(text: str) -> list[str]:
     """Names of a program that lie outside the shared vocabulary, each with its reason."""
     names = sorted(set(re.findall(r"\bT\.(\w+)", text)))
     reasons = ((name, reason_of(name)) for name in names)
-    return [f"T.{name}: {reason}" for name, reason in reasons if reason and _OUTSIDE.search(reason)]
+    return [
+        f"T.{name}: {reason}"
+        for name, reason in reasons
+        if reason and (name in _dialects or _OUTSIDE.search(reason))
+    ]
 
 
 def _speaks_of_source(error: BaseException, root: Path) -> bool:
