@@ -28,7 +28,6 @@ from tilecore.ir.visit import walk_stmts
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.written import written_buffers
 
-
 PERSISTENT_BLOCKS = 3
 """Blocks of kernels whose blocks take one tile after the other: few, so that each takes several."""
 

@@ -225,7 +225,7 @@ class BulkPiece:
 
 @dataclass(frozen=True, slots=True)
 class BulkCopyPlan:
-    """How a copy engine moves a rectangular region to shared memory, or a fragment to global memory.
+    """How a copy engine moves a region to shared memory, or a fragment to global memory.
 
     One lane starts it; its bytes complete on a transaction barrier. Parts outside the source
     arrive as zeros and are counted, too.

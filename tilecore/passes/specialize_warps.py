@@ -14,9 +14,9 @@ slot, and copies that are first read together in one group:
         barrier.arrive_expect full[k % S], bytes        gemm (asynchronous), wait for all but it
         bulk.load A, B -> slot k % S                    barrier.arrive empty[(k - 1) % S]
 
-A turn is ``k / S % 2``. Kernels that do not fit are left as they are; `pipeline_loops` then overlaps
-their copies with the warps that they have. Runs after fragments have their layouts: these count the
-author's threads, which the hint ``tile_threads`` keeps; the consumer warps come first.
+A turn is ``k / S % 2``. Kernels that do not fit are left as they are; `pipeline_loops` then
+overlaps their copies with the warps that they have. Runs after fragments have their layouts: these
+count the author's threads, which the hint ``tile_threads`` keeps; the consumer warps come first.
 """
 
 from __future__ import annotations
@@ -25,17 +25,14 @@ import dataclasses
 import math
 
 from tilecore.hooks.context import Context
-from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan, PipelineRequest
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import boolean, uint64
-from tilecore.ir.expr import Call, Expr, Load, Var, const, free_vars, walk
-from tilecore.ir.layout import FragmentLayout, Layout, Mode
+from tilecore.hooks.records import PipelinePlan, PipelineRequest
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import boolean
+from tilecore.ir.expr import Call, Var, const, free_vars, walk
+from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
-    Atomic,
-    Break,
-    Continue,
     Copy,
     For,
     Gemm,
@@ -47,6 +44,7 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
+from tilecore.passes.bulk_copies import BulkCopies
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.insert_barriers import BARRIER
@@ -61,7 +59,7 @@ from tilecore.passes.persistent_tiles import (
 )
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producer_schedule import producer_loop
-from tilecore.passes.ring import Group, Ring, inlined, writes_any
+from tilecore.passes.ring import Group, Ring, inlined
 from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
@@ -78,17 +76,8 @@ def specialize_warps(program: Program, context: Context) -> Program:
     return per_kernel(program, visit)
 
 
-class _Specializer:
+class _Specializer(BulkCopies):
     """Rewrites one kernel, or finds that it does not fit."""
-
-    def __init__(self, kernel: Kernel, names: Names, context: Context) -> None:
-        self.kernel = kernel
-        self.names = names
-        self.context = context
-        self.layouts: dict[str, Layout | FragmentLayout] = dict(kernel.layouts)
-        self.common: list[Stmt] = []
-        self.known: set[Var] = set(kernel.grid_vars)
-        self.slotted: dict[str, Buffer] = {}
 
     def run(self) -> Kernel | None:
         loops = [s for s in self.kernel.body if _is_pipelined(s)]
@@ -229,125 +218,6 @@ class _Specializer:
                 rest.append(stmt)
         return rest
 
-    def is_pure(self, value: Expr) -> bool:
-        """True when every warp can compute a value at the kernel's start."""
-        bound = {
-            s.var if isinstance(s, For | Let) else s.previous
-            for s in walk_stmts(self.kernel.body)
-            if isinstance(s, For | Let | Atomic)
-        }
-        if any(var in bound and var not in self.known for var in free_vars(value)):
-            return False
-        return all(
-            node.buffer.scope is Scope.GLOBAL and not writes_any(self.kernel.body, node.buffer)
-            for node in walk(value)
-            if isinstance(node, Load)
-        )
-
-    # --- what the producer takes over ----------------------------------------------------------
-
-    def groups(self, loop: For, plan: PipelinePlan) -> list[Group]:
-        """The loop's copies by first reader; none when something does not fit."""
-        if any(isinstance(s, Break | Continue) for s in walk_stmts(loop.body)):
-            return []
-        if not (self.is_pure(loop.start) and self.is_pure(loop.extent)):
-            return []
-        lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
-        copies = {k: s for k, s in enumerate(loop.body) if isinstance(s, Copy) and _fills(s)}
-        if not copies or not all(self.fits(copy, loop, lets) for copy in copies.values()):
-            return []
-        spans: dict[int, tuple[int, int]] = {}
-        for k, copy in copies.items():
-            readers = [
-                other
-                for other, s in enumerate(loop.body)
-                if other != k and copy.dst.buffer in buffers_in((s,))
-            ]
-            if not readers or min(readers) < k:
-                return []
-            spans[k] = (min(readers), max(readers))
-        found: list[Group] = []
-        for first in sorted({span[0] for span in spans.values()}):
-            own = [k for k in copies if spans[k][0] == first]
-            group = tuple(copies[k] for k in own)
-            ring = self.ring(group, plan.num_stages, loop)
-            found.append(Group(group, ring, first, max(spans[k][1] for k in own)))
-        return found
-
-    def fits(self, copy: Copy, loop: For, lets: dict[Var, Expr]) -> bool:
-        """True when the producer can take over a copy of a loop."""
-        target = copy.dst.buffer
-        if sum(isinstance(s, Copy) and s.dst.buffer == target for s in loop.body) != 1:
-            return False
-        outside = tuple(s for s in self.kernel.body if s != loop and not isinstance(s, Allocate))
-        if target in buffers_in(outside):
-            return False
-        self.known.add(loop.var)
-        known = all(
-            self.is_pure(inlined(start, lets)) for start in (*copy.src.starts, *copy.dst.starts)
-        )
-        self.known.discard(loop.var)
-        return known and self.is_bulk(copy)
-
-    def fits_once(self, copy: Copy, staying: list[Stmt]) -> bool:
-        """True when the producer can take over a copy outside of loops."""
-        if not _fills(copy):
-            return False
-        target = copy.dst.buffer
-        others = tuple(s for s in self.kernel.body if s is not copy)
-        before = staying[: next(k for k, s in enumerate(staying) if s is copy)]
-        if writes_any(others, target) or target in buffers_in(tuple(before)):
-            return False
-        starts = (*copy.src.starts, *copy.dst.starts)
-        return all(self.is_pure(start) for start in starts) and self.is_bulk(copy)
-
-    def is_bulk(self, copy: Copy) -> bool:
-        """True when the copy engine takes the copy, and its source does not change."""
-        if writes_any(self.kernel.body, copy.src.buffer):
-            return False
-        return self.bulk_plan(copy) is not None
-
-    def bulk_plan(self, copy: Copy, parts: int = 1) -> BulkCopyPlan | None:
-        """The backend's answer to a copy, with the layouts of now."""
-        trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
-        return self.context.hooks.call(
-            "tilecore_plan_bulk_copy",
-            request=AsyncCopyRequest(copy, trial, parts),
-            target=self.context.target,
-        )
-
-    def ring(self, copies: tuple[Copy, ...], slots: int, loop: For | None) -> Ring:
-        """Slots for every destination of a group, and their barriers; one slot without a loop."""
-        if loop is None:
-            buffers = tuple(copy.dst.buffer for copy in copies)
-        else:
-            buffers = tuple(self.multi_buffer(copy.dst.buffer, slots) for copy in copies)
-        label = copies[0].dst.buffer.name
-        full = self.names.buffer(f"{label}_full", (slots,), uint64, Scope.SHARED)
-        empty = self.names.buffer(f"{label}_empty", (slots,), uint64, Scope.SHARED)
-        for barrier in (full, empty):
-            self.layouts[barrier.name] = Layout.row_major((slots,))
-        if loop is None:
-            del self.layouts[empty.name]
-            return Ring(slots, buffers, full, empty, Var(f"{label}_once"))
-        simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
-        counter = (
-            loop.var if simple else Var(self.names.fresh(f"{loop.var.name}_step"), loop.var.dtype)
-        )
-        return Ring(slots, buffers, full, empty, counter)
-
-    def multi_buffer(self, old: Buffer, slots: int) -> Buffer:
-        new = dataclasses.replace(old, shape=(const(slots), *old.shape))
-        layout = self.layouts[old.name]
-        assert isinstance(layout, Layout)
-        period = 128 // old.dtype.bytes
-        if layout.swizzle is not None:
-            period = 1 << (layout.swizzle.base + layout.swizzle.shift + layout.swizzle.bits)
-        span = -(-layout.span // period) * period
-        self.layouts[old.name] = Layout(((Mode(slots, span),), *layout.axes), layout.swizzle)
-        self.slotted[old.name] = new
-        return new
-
     def produce_once(self, copy: Copy, ring: Ring) -> list[Stmt]:
         """A copy outside of loops, by the producer."""
         total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
@@ -417,10 +287,3 @@ class _Specializer:
 
 def _is_pipelined(stmt: Stmt) -> bool:
     return isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED
-
-
-def _fills(copy: Copy) -> bool:
-    return copy.src.buffer.scope is Scope.GLOBAL and copy.dst.buffer.scope is Scope.SHARED
-
-
-__all__ = ["Region", "specialize_warps"]

@@ -17,7 +17,7 @@ CASES = (
     Matmul(200, 136, 72, stages=2),
     Matmul(130, 264, 200, tile_n=256, stages=4),
     Matmul(64, 192, 128, 64, 64, threads=128),
-    Matmul(64, 192, 128, 64, 192, stages=2),
+    Matmul(64, 192, 128, 64, 192, stages=2, trans_b=True),
     Matmul(192, 96, 104, 192, 96, stages=2, threads=384),
     Matmul(300, 80, 72, tile_n=80),
     Matmul(256, 128, 128, tile_m=256, stages=2),
@@ -74,6 +74,14 @@ def test_producer_warps_and_wgmma_are_used(case: Matmul) -> None:
     wide_enough = case.tile_m % 64 == 0 and (case.trans_b or case.tile_n % 16 == 0)
     assert ("TC_WGMMA" in text) == wide_enough
     assert "hopper::bulk_load" in text
+
+
+def test_columns_that_warpgroups_cannot_share_go_to_the_base_backend() -> None:
+    case = Matmul(64, 192, 128, 64, 192, stages=2)  # 96 columns each: no whole panels of 64
+    text = lower(matmul(case), backend="cuda_hopper").source.text
+    assert "ampere::mma_m16n8k16" in text and "hopper::bulk_load" in text
+    got, want = run(case)
+    np.testing.assert_allclose(got, want, rtol=2.0**-11, atol=1e-2)
 
 
 def test_what_no_tensor_map_takes_is_copied_by_lanes() -> None:

@@ -109,7 +109,8 @@ def run(
     source = "rs" if in_registers else "ss"
     a_count = atom.a.registers if atom.a is not None else 4
     text = KERNEL.format(
-        a_type={1: "uint8_t", 2: "uint16_t"}[width], d="int32_t" if kind.accumulator == "s32" else "float",
+        a_type={1: "uint8_t", 2: "uint16_t"}[width],
+        d="int32_t" if kind.accumulator == "s32" else "float",
         a_bytes=a_image.size, b_bytes=b_image.size, b_at=b_at, count=n // 2, a_count=a_count,
         call=f"TC_WGMMA({kind_name}, {n}, {source}){template}(c, {a_text}, {b_text}, 1);",
         **{**WHOLE, **changes},

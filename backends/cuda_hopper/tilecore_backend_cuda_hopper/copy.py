@@ -1,8 +1,8 @@
 """Copies by the tensor memory accelerator: which ones it takes, cut into which boxes.
 
 Rules: PTX ISA, "Tensors" and CUDA driver API, ``cuTensorMapEncodeTiled``: up to five axes, the last
-one contiguous, other strides multiples of 16 bytes, boxes of at most 256 elements along an axis whose
-rows are multiples of 16 bytes and, with a swizzle, one swizzled row long.
+one contiguous, other strides multiples of 16 bytes, boxes of at most 256 elements along an axis
+whose rows are multiples of 16 bytes and, with a swizzle, one swizzled row long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Accumulators on their way to global memory: rounded, staged in shared memory, stored in bulk.
 
-Each warpgroup stages panels of 64 rows and 64 16-bit columns (128 bytes) in two slots of its own; one
-lane hands them to the copy engine. `hopper_tile.h` holds the code.
+Each warpgroup stages panels of 64 rows and 64 16-bit columns (128 bytes) in two slots of its own;
+one lane hands them to the copy engine. `hopper_tile.h` holds the code.
 """
 
 from __future__ import annotations
