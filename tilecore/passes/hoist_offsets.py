@@ -75,7 +75,7 @@ def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
             result += [*hoister.lets, new]
             continue
         inside = around
-        if isinstance(stmt, For) and stmt.var.dtype == int32:
+        if isinstance(stmt, For) and _counts_up_from_zero(stmt):
             inside = dataclasses.replace(around, counter=stmt.var)
         changes = {
             name: _block(inner, inside, known)
@@ -84,6 +84,13 @@ def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
         }
         result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
     return tuple(result)
+
+
+def _counts_up_from_zero(loop: For) -> bool:
+    """True when the loop's variable is never negative, as ``lane.at_use`` needs."""
+    return loop.var.dtype == int32 and all(
+        isinstance(value, Const) and int(value.value) >= 0 for value in (loop.start, loop.step)
+    )
 
 
 class _Hoister:
