@@ -83,4 +83,5 @@ def pretend() -> None:
     cuda.max_memory_allocated = cuda.memory_allocated = lambda *_: 0
     cuda.reset_peak_memory_stats = lambda *_: None
     cuda.Event = _Event
+    torch.set_default_device = lambda *_: None  # its device would be set below `OnHost`
     torch.Generator = _HostGenerator  # type: ignore[misc]
