@@ -1,7 +1,8 @@
 """Finding a compiler for gfx942: a clang with the AMDGPU target, wherever it comes from.
 
-In this order: what ``TILECORE_ROCM_CLANG`` names; ROCm's own (``ROCM_PATH``, ``/opt/rocm``); a clang
-on ``PATH``; the one in the ``ziglang`` distribution. Only what really compiles for gfx942 counts.
+In this order: what ``TILECORE_ROCM_CLANG`` names; ROCm's own (``ROCM_PATH``, ``/opt/rocm``); a
+clang on ``PATH``; the one in the ``ziglang`` distribution. Only what really compiles for gfx942
+counts.
 """
 
 from __future__ import annotations

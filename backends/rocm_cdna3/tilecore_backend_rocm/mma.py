@@ -7,9 +7,9 @@ and a run of k that starts at ``run * (l // 32)``; its results lie in column ``l
 
 Operands are exchanged when the instruction is issued: it computes D^T = B^T A^T. So a lane's
 results are one ROW of C, four neighbours at a time: they are stored as vectors, row reductions stay
-within two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention needs no
-exchange). An atom whose k is a multiple of the instruction's runs several of them on operands of 16
-bytes a lane; any order of k serves as long as A and B agree on it.
+within two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention needs
+no exchange). An atom whose k is a multiple of the instruction's runs several of them on operands of
+16 bytes a lane; any order of k serves as long as A and B agree on it.
 """
 
 from __future__ import annotations
@@ -183,8 +183,9 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     """The atom for a gemm; None where only multiply-adds are right.
 
     The 32 x 32 instruction where it pads no more than the 16 x 16 one. Operands in registers take
-    the run of k in which results of an earlier gemm lie; operands in memory take 16 bytes a lane. float32 uses the float32 instruction, or xf32 when the gemm's hint ``tf32``
-    is set. OCP 8-bit floats are widened to float16 (exact); FNUZ ones run at the 8-bit rate.
+    the run of k in which results of an earlier gemm lie; operands in memory take 16 bytes a lane.
+    float32 uses the float32 instruction, or xf32 when the gemm's hint ``tf32`` is set. OCP 8-bit
+    floats are widened to float16 (exact); FNUZ ones run at the 8-bit rate.
     """
     gemm = request.gemm
     m_n, stored = gemm.c.static_shape, gemm.a.static_shape

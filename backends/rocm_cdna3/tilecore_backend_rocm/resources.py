@@ -103,8 +103,8 @@ def describe(assembly: str, kernels: Sequence[KernelSource]) -> tuple[str, ...]:
         occupancy = waves_per_simd(figures, kernel.threads, kernel.smem_bytes)
         lines.append(
             f"{kernel.name}: {figures.vector} vector registers ({figures.accumulation} of them for "
-            f"accumulation), {figures.scalar} scalar, {figures.lds_bytes + kernel.smem_bytes} bytes "
-            f"of LDS, {figures.scratch_bytes} of scratch, {figures.spilled} spilled, occupancy "
+            f"accumulation), {figures.scalar} scalar, "
+            f"{figures.lds_bytes + kernel.smem_bytes} bytes of LDS, {figures.scratch_bytes} of scratch, {figures.spilled} spilled, occupancy "
             f"{occupancy} waves a SIMD"
         )
     return tuple(lines)

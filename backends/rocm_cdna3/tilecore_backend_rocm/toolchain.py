@@ -27,7 +27,7 @@ from .resources import describe, read_resources
 FORMAT = "hsaco"
 HEADER = "cdna3.h"
 FOLDERS = (HEADERS, header_directory())
-# Contraction within expressions only: the maths functions carry rounding errors from one to the next.
+# Contraction within expressions only: maths functions carry rounding errors from one to the next.
 # Code object version 5 is understood by ROCm 6 and later.
 COMMON_FLAGS = (
     "-std=c++17",
@@ -70,7 +70,10 @@ def compile_code_object(source: Source, target: Target, options: CompileOptions)
         return Artifact(data, FORMAT, (), log)
     built = build(compiler, text, target.arch, options)
     resources = read_resources(built.assembly, source.kernels)
-    log = "\n".join(filter(None, (built.log, *describe(built.assembly, source.kernels))))
+    remarks = [built.log, *describe(built.assembly, source.kernels)]
+    if "TC_PRINT(" in source.text:
+        remarks.append("prints are left out: they need ROCm's device libraries (hiprtc has them)")
+    log = "\n".join(filter(None, remarks))
     return Artifact(built.code_object, FORMAT, resources, log)
 
 
