@@ -212,6 +212,52 @@ def test_what_depends_on_the_late_result_waits_for_it(odd, delayed):
     np.testing.assert_array_equal(same_r, r)
 
 
+def walked(tiles: int, num_stages: int):
+    """A triangle: tile number b of the rows makes b + 1 steps, less one for the first."""
+
+    @T.prim_func
+    def program(
+        Q: T.Tensor((tiles * ROWS, DIM), "float16"),
+        K: T.Tensor((tiles * KEYS, DIM), "float16"),
+        Out: T.Tensor((tiles * ROWS, DIM), "float32"),
+    ):
+        with T.Kernel(tiles, threads=128) as bx:
+            q = T.alloc_shared((ROWS, DIM), "float16")
+            k = T.alloc_shared((KEYS, DIM), "float16")
+            v = T.alloc_shared((KEYS, DIM), "float16")
+            s = T.alloc_fragment((ROWS, KEYS), "float32")
+            w = T.alloc_fragment((ROWS, KEYS), "float16")
+            o = T.alloc_fragment((ROWS, DIM), "float32")
+            T.copy(Q[bx * ROWS, 0], q)
+            T.clear(o)
+            for step in T.Pipelined(bx, num_stages=num_stages):
+                T.copy(K[step * KEYS, 0], k)
+                T.copy(K[step * KEYS, 0], v)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                T.copy(s, w)
+                T.gemm(w, v, o)
+            T.copy(o, Out[bx * ROWS, 0])
+
+    return program
+
+
+def test_blocks_that_stay_take_unequal_tiles():
+    tiles = 8  # of 3 emulated blocks: several rounds, the last one not full
+    assert dict(scheduled(walked(tiles, 2)).hints).get("persistent")
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((tiles * n, DIM)).astype(np.float16) for n in (ROWS, KEYS))
+    results = []
+    for num_stages in (1, 2, 3):
+        o = np.full((tiles * ROWS, DIM), np.nan, np.float32)
+        tilecore.compile(walked(tiles, num_stages), backend="cuda_hopper", device="emulator")(
+            q, k, o
+        )
+        results.append(o)
+    assert not results[0][:ROWS].any()  # no step: zeros
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
+
+
 def test_lanes_that_read_slots_themselves_release_them_together():
     """Without matrix atoms for float32, every lane reads shared memory at its own pace."""
     loops = [s for s in walk_stmts(scheduled(plain(5)).body) if isinstance(s, For)]

@@ -87,3 +87,43 @@ def test_unaligned_rows_stay_synchronous_and_right():
     c = np.zeros((33, 35), np.float32)
     tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, b, c)
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("order", "stage"),
+    [
+        ([0, 1, 2], [0, 0, 1]),
+        ([1, 0, 2], [0, 0, 2]),
+        ([-1, -1, 0], [-1, -1, 1]),
+        ([2, 0, 1], [0, 0, 1]),
+    ],
+)
+def test_the_authors_own_schedule_is_followed_and_right(order, stage):
+    @T.prim_func
+    def program(
+        A: T.Tensor((32, 80), "float16"),
+        B: T.Tensor((80, 32), "float16"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=64) as _:
+            a = T.alloc_shared((32, 16), "float16")
+            b = T.alloc_shared((16, 32), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            T.clear(c)
+            for step in T.Pipelined(5, order=order, stage=stage):
+                T.copy(A[0, step * 16], a)
+                T.copy(B[step * 16, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    kernel = kernel_of(run(program))
+    copies = [
+        s for s in walk_stmts(kernel.body) if isinstance(s, Intrinsic) and s.op == "async.copy"
+    ]
+    assert len(copies) >= 4  # in the prologue and in the loop
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((32, 80)).astype(np.float16)
+    b = rng.standard_normal((80, 32)).astype(np.float16)
+    c = np.zeros((32, 32), np.float32)
+    tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, b, c)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-2)
