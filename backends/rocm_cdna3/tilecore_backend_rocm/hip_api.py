@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from tilecore.errors import LaunchError
@@ -60,7 +60,7 @@ class HipApi:
         return properties.gcnArchName.decode().split(":")[0]
 
     @contextlib.contextmanager
-    def on_device(self, ordinal: int) -> Iterator[None]:
+    def on_device(self, ordinal: int) -> Generator[None, None, None]:
         """Make a device current for a while."""
         before = self.current_device()
         if before != ordinal:

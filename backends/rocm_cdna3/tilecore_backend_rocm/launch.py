@@ -8,6 +8,7 @@ graphs like any other: nothing but launches is enqueued.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import sys
 import threading
@@ -82,7 +83,7 @@ class HipLauncher:
         """Launch with flat arguments on `stream`, or on the current device's current stream."""
         split = len(arguments) - len(self._program.symbols)
         sizes = tuple(int(size) for size in arguments[split:])
-        getter = (lambda device: stream) if stream else stream_getter()
+        getter = functools.partial(_given, stream) if stream else stream_getter()
         self._make(sizes, self._api.current_device(), getter)(*arguments[:split])
 
     def _make(self, sizes: Sizes, device: int, stream_of: Callable[[int], int]) -> BoundLaunch:
@@ -162,6 +163,11 @@ def _format_of(argument: Argument) -> str:
     if argument.dtype.name not in _FORMATS:
         raise LaunchError(f"a launch takes no scalar of dtype {argument.dtype}: {argument.name}")
     return _FORMATS[argument.dtype.name]
+
+
+def _given(stream: int, device: int) -> int:
+    """A stream that the caller names, whatever the device's current one is."""
+    return stream
 
 
 def stream_getter() -> Callable[[int], int]:

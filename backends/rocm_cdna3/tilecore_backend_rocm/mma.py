@@ -7,9 +7,9 @@ and a run of k that starts at ``run * (l // 32)``; its results lie in column ``l
 
 Operands are exchanged when the instruction is issued: it computes D^T = B^T A^T. So a lane's
 results are one ROW of C, four neighbours at a time: they are stored as vectors, row reductions stay
-within two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention needs
-no exchange). An atom whose k is a multiple of the instruction's runs several of them on operands of
-16 bytes a lane; any order of k serves as long as A and B agree on it.
+within two lanes (four with 16 x 16), and C has the layout of the next gemm's A (P of attention
+needs no exchange). An atom whose k is a multiple of the instruction's runs several of them on
+operands of 16 bytes a lane; any order of k serves as long as A and B agree on it.
 """
 
 from __future__ import annotations

@@ -101,10 +101,11 @@ def describe(assembly: str, kernels: Sequence[KernelSource]) -> tuple[str, ...]:
     for kernel in kernels:
         figures = found[kernel.name]
         occupancy = waves_per_simd(figures, kernel.threads, kernel.smem_bytes)
+        lds_bytes = figures.lds_bytes + kernel.smem_bytes
         lines.append(
             f"{kernel.name}: {figures.vector} vector registers ({figures.accumulation} of them for "
-            f"accumulation), {figures.scalar} scalar, "
-            f"{figures.lds_bytes + kernel.smem_bytes} bytes of LDS, {figures.scratch_bytes} of scratch, {figures.spilled} spilled, occupancy "
-            f"{occupancy} waves a SIMD"
+            f"accumulation), {figures.scalar} scalar, {lds_bytes} bytes of LDS, "
+            f"{figures.scratch_bytes} of scratch, {figures.spilled} spilled, occupancy {occupancy} "
+            f"waves a SIMD"
         )
     return tuple(lines)
