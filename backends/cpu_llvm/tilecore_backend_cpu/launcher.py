@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 from typing import Any
@@ -32,7 +33,7 @@ class Pages:
     def __init__(self, size: int) -> None:
         self.bytes = max(_PAGE, size)
         self._map = mmap.mmap(-1, self.bytes)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError, AttributeError):  # only advice: some kernels lack it
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
