@@ -33,7 +33,11 @@ processor time.
 | not run | {left} | the run was ended before its turn |
 
 Of the {decided} portable files that were decided, {passed} pass: **{share:.1%}**. Counted by tests
-(one for each program), {tests_passed} of {tests_decided} pass.
+(one for each program), {tests_passed} of {tests_decided} pass. Of the examples' files alone
+{examples_passed} of {examples_decided} pass.
+
+A run can be resumed with `--keep`: files that were decided before keep their result, also when
+tilecore has changed since.
 
 """
 
@@ -75,13 +79,15 @@ def document(
     decided = states[PASS] + states[FAIL]
     tests_passed = sum(result.counts.get(PASS, 0) for result in results)
     tests_decided = tests_passed + sum(result.counts.get(FAIL, 0) for result in results)
+    examples = Counter(one.state for one in results if one.path.startswith("examples/"))
     parts = [
         _INTRODUCTION.format(
             commit=commit, backend=backend, limit=limit, each=each, passed=states[PASS],
             failed=states[FAIL], timed=states[TIME], foreign=states[NOT_PORTABLE],
             empty=states[NO_PROGRAM], left=total - len(results), decided=decided,
             share=states[PASS] / max(1, decided), tests_passed=tests_passed,
-            tests_decided=tests_decided,
+            tests_decided=tests_decided, examples_passed=examples[PASS],
+            examples_decided=examples[PASS] + examples[FAIL],
         )
     ]  # fmt: skip
     folder = None
