@@ -23,7 +23,7 @@ def crowded(first: int, tile_n: int):
             T.clear(c)
             T.copy(A, a)
             T.copy(B, b)
-            for step in T.serial(first, first + 3):
+            for _step in T.serial(first, first + 3):
                 T.gemm(a, b, c)
             T.copy(c, C)
 

@@ -11,7 +11,19 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tilecore.ir.expr import Binary, Call, Cast, Const, Expr, Select, Unary, Var, binary, const
+from tilecore.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    binary,
+    const,
+    dtype_of_expr,
+)
 
 Interval = tuple[int | None, int | None]
 """Inclusive lower and upper bound; None is unbounded."""
@@ -68,10 +80,10 @@ def _collect(expr: Expr, scale: int, terms: dict[Expr, int]) -> int:
 
 def from_linear(form: Linear, dtype_like: Expr) -> Expr:
     """Back to an expression, in the dtype of `dtype_like`."""
-    dtype = dtype_like.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(dtype_like)
     total: Expr = const(0, dtype)
     for term, coefficient in form.terms:
-        if term.dtype != dtype:  # type: ignore[attr-defined]
+        if dtype_of_expr(term) != dtype:
             term = Cast(term, dtype)
         total = binary("add", total, binary("mul", term, const(coefficient, dtype)))
     return binary("add", total, const(form.constant, dtype))
@@ -114,7 +126,7 @@ class Ranges:
         match condition:
             case Binary(op="and", a=a, b=b):
                 return self.assuming(a).assuming(b)
-            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if dtype_of_expr(a).is_int:
                 if op in ("gt", "ge"):
                     a, b, op = b, a, {"gt": "lt", "ge": "le"}[op]
                 # 0 <= gap, with gap = b - a (- 1): solve for each variable.
@@ -192,7 +204,7 @@ class Ranges:
                 (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
                 low = None if low_a is None or low_b is None else min(low_a, low_b)
                 return low, None if high_a is None or high_b is None else max(high_a, high_b)
-            case Cast(a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+            case Cast(a=a) if dtype_of_expr(a).is_int:
                 return self.interval(a)
             case Call() | _:
                 return UNKNOWN
@@ -206,7 +218,7 @@ class Ranges:
                 return self.proves(a) and self.proves(b)
             case Binary(op="or", a=a, b=b):
                 return self.proves(a) or self.proves(b)
-            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+            case Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b) if dtype_of_expr(a).is_int:
                 return self._proves_order(op, a, b)
             case _:
                 return False
@@ -237,9 +249,9 @@ class Ranges:
                 return self._divide(op, a, int(value))
             case Binary(op="bitand", a=a, b=Const(value=value)) if _is_mask(int(value)):
                 return self._masked(a, int(value))
-            case Binary(op="lt" | "le" | "gt" | "ge", a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+            case Binary(op="lt" | "le" | "gt" | "ge", a=a) if dtype_of_expr(a).is_int:
                 return const(True, node.dtype) if self.proves(node) else None
-            case Binary(op="min" | "max" as op, a=a, b=b) if a.dtype.is_int:  # type: ignore[attr-defined]
+            case Binary(op="min" | "max" as op, a=a, b=b) if dtype_of_expr(a).is_int:
                 if self._proves_order("le", a, b):
                     return a if op == "min" else b
                 if self._proves_order("le", b, a):
@@ -250,7 +262,7 @@ class Ranges:
 
     def _coarsened(self, op: str, form: Linear, divisor: int, like: Expr) -> Expr | None:
         """``(16 * x + r) // 64`` with 0 <= r < 16 as ``x // 4``, and the remainder likewise."""
-        dtype = like.dtype  # type: ignore[attr-defined]
+        dtype = dtype_of_expr(like)
         for step in sorted({abs(c) for _, c in form.terms}, reverse=True):
             if step == 1 or divisor % step:
                 continue
@@ -278,7 +290,7 @@ class Ranges:
             return small
         if kept == form.terms and rest.constant == form.constant:
             return None
-        return binary("bitand", small, const(mask, a.dtype))  # type: ignore[attr-defined]
+        return binary("bitand", small, const(mask, dtype_of_expr(a)))
 
     def _divide(self, op: str, a: Expr, divisor: int) -> Expr | None:
         """``a // divisor`` or ``a % divisor`` with the multiples of the divisor taken out."""
@@ -302,7 +314,7 @@ class Ranges:
         if not whole and form.constant // divisor == 0:
             return None
         remainder = from_linear(rest, a)
-        again = binary(op, remainder, const(divisor, a.dtype))  # type: ignore[attr-defined]
+        again = binary(op, remainder, const(divisor, dtype_of_expr(a)))
         if op == "floormod":
             return again
         head = from_linear(Linear(whole, form.constant // divisor), a)
@@ -375,7 +387,7 @@ def _divisor_of_term(term: Expr, known: Mapping[str, int]) -> int:
             return top // int(value) if top and top % int(value) == 0 else 1
         case Select(a=a, b=b):
             return math.gcd(divisor(a, known), divisor(b, known)) or 1
-        case Cast(a=a) if a.dtype.is_int:  # type: ignore[attr-defined]
+        case Cast(a=a) if dtype_of_expr(a).is_int:
             return divisor(a, known) or 1
         case _:
             return 1

@@ -17,6 +17,7 @@ from tilecore.ir.expr import (
     Expr,
     Load,
     Var,
+    dtype_of_expr,
     free_vars,
     walk,
 )
@@ -66,7 +67,7 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
 
 
 def _cast(value: Expr, like: Buffer) -> Expr:
-    return value if value.dtype == like.dtype else Cast(value, like.dtype)  # type: ignore[attr-defined]
+    return value if dtype_of_expr(value) == like.dtype else Cast(value, like.dtype)
 
 
 def _inline_lets(nest: Parallel) -> Parallel:

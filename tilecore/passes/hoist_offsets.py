@@ -27,6 +27,7 @@ from tilecore.ir.expr import (
     Var,
     binary,
     const,
+    dtype_of_expr,
     free_vars,
     transform,
 )
@@ -175,7 +176,7 @@ class _Hoister:
 
     def bound(self, base: str, value: Expr) -> Var:
         if value not in self.known:
-            var = Var(self.around.names.fresh(base), value.dtype)  # type: ignore[attr-defined]
+            var = Var(self.around.names.fresh(base), dtype_of_expr(value))
             self.known[value] = var
             self.lets.append(Let(var, value))
         return self.known[value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType, float32, int64, tfloat32
-from tilecore.ir.expr import Call, Cast, Const, Expr, Var, binary, const
+from tilecore.ir.expr import Call, Cast, Const, Expr, Var, binary, const, dtype_of_expr
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Block, If, Let
@@ -164,7 +164,7 @@ class LaneScope:
         """The condition that all indices are in the buffer's shape; proven parts are left out."""
         needed: list[Expr] = []
         for index, extent in zip(indices, buffer.shape, strict=True):
-            dtype = index.dtype  # type: ignore[attr-defined]
+            dtype = dtype_of_expr(index)
             above = binary("ge", index, const(0, dtype))
             below = binary("lt", index, _as(extent, index))
             needed += [c for c in (above, below) if not self.ranges.proves(c)]
@@ -208,14 +208,14 @@ class LaneScope:
 def _widen(expr: Expr) -> Expr:
     if isinstance(expr, Const):
         return const(expr.value, int64)
-    return expr if expr.dtype.bits == 64 else Cast(expr, int64)  # type: ignore[attr-defined]
+    return expr if dtype_of_expr(expr).bits == 64 else Cast(expr, int64)
 
 
 def _as(expr: Expr, like: Expr) -> Expr:
-    dtype = like.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(like)
     if isinstance(expr, Const):
         return const(expr.value, dtype)
-    return expr if expr.dtype == dtype else Cast(expr, dtype)  # type: ignore[attr-defined]
+    return expr if dtype_of_expr(expr) == dtype else Cast(expr, dtype)
 
 
 def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:
@@ -283,8 +283,8 @@ def _bitwise_parts(digit: Expr, stride: int, ranges: Ranges) -> list[Expr]:
 def _total(terms: list[tuple[Expr, Mode]]) -> Expr:
     total: Expr = const(0)
     for digit, mode in terms:
-        if digit.dtype != total.dtype:  # type: ignore[attr-defined]
-            digit = Cast(digit, total.dtype)  # type: ignore[attr-defined]
+        if dtype_of_expr(digit) != dtype_of_expr(total):
+            digit = Cast(digit, dtype_of_expr(total))
         total = binary("add", total, binary("mul", digit, const(mode.stride)))
     return total
 

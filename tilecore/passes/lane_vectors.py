@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import float32
-from tilecore.ir.expr import TRUE, Cast, Const, Expr, Var, binary, const, substitute
+from tilecore.ir.expr import TRUE, Cast, Const, Expr, Var, binary, const, dtype_of_expr, substitute
 from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.accesses import Access
@@ -149,7 +149,7 @@ class VectorAccesses:
         value, dtype = store.value, store.buffer.dtype
         if store.buffer.scope is not Scope.LOCAL or not dtype.is_float or dtype.bits != 16:
             return None
-        if not isinstance(value, Cast) or value.a.dtype != float32:  # type: ignore[attr-defined]
+        if not isinstance(value, Cast) or dtype_of_expr(value.a) != float32:
             return None
         if mentions(self.nest.valid, self.digit):
             return None

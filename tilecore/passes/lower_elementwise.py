@@ -27,6 +27,7 @@ from tilecore.ir.expr import (
     Var,
     binary,
     const,
+    dtype_of_expr,
     free_vars,
     substitute,
 )
@@ -293,7 +294,7 @@ def _select(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
         return value
     if condition == FALSE:
         return otherwise
-    return Select(condition, value, otherwise, value.dtype)  # type: ignore[attr-defined]
+    return Select(condition, value, otherwise, dtype_of_expr(value))
 
 
 def lower_uniform(expr: Expr, scope: LaneScope) -> Expr:

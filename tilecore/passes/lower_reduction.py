@@ -10,9 +10,20 @@ from __future__ import annotations
 
 import math
 
-from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Call, Cast, Const, Expr, Load, Select, Var, binary, const
+from tilecore.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    binary,
+    const,
+    dtype_of_expr,
+)
 from tilecore.ir.layout import THREAD, FragmentLayout
 from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, LoopKind, Reduce, Stmt, Store
 from tilecore.passes.bounds import all_of
@@ -63,7 +74,7 @@ def combine(op: str, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
         "sum": "add", "abssum": "add", "absmax": "max", "max": "max", "min": "min",
         "bitand": "bitand", "bitor": "bitor", "bitxor": "bitxor", "any": "or", "all": "and",
     }[op]  # fmt: skip
-    dtype = a.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(a)
     if nan_propagate and name in ("max", "min") and dtype.is_float:
         return Call(f"lane.{name}_nan", (a, b), dtype)
     return binary(name, a, b)
@@ -98,7 +109,7 @@ class _Reduction:
             block += self.across_warps(acc, plan)
         return (*block, self.finish(acc))
 
-    def in_lane(self, acc: object) -> Stmt:
+    def in_lane(self, acc: Buffer) -> Stmt:
         """Combine the lane's own registers."""
         scope, reduce = self.scope, self.reduce
         modes = register_modes(self.layout)
@@ -120,10 +131,10 @@ class _Reduction:
         inside = binary("lt", along, extent)
         needed = () if scope.ranges.proves(inside) else (scope.ranges.simplify(inside),)
         exists = all_of((*needed, scope.in_use(self.layout)))
-        if exists != const(True, exists.dtype):  # type: ignore[attr-defined]
+        if exists != const(True, dtype_of_expr(exists)):
             value = Select(exists, value, neutral(reduce.op, self.dtype), self.dtype)
-        total = combine(reduce.op, Load(acc, (result,)), value, reduce.nan_propagate)  # type: ignore[arg-type]
-        body: Block = (Store(acc, (result,), total, reduce.loc),)  # type: ignore[arg-type]
+        total = combine(reduce.op, Load(acc, (result,)), value, reduce.nan_propagate)
+        body: Block = (Store(acc, (result,), total, reduce.loc),)
         for digit, (_, _, mode) in reversed(list(zip(digits, modes, strict=True))):
             body = (_unrolled(digit, mode.extent, body),)
         if len(body) == 1 and isinstance(body[0], For):
@@ -131,18 +142,18 @@ class _Reduction:
         once = scope.var("r", 0, 0)
         return _unrolled(once, 1, body)
 
-    def in_warp(self, acc: object, plan: ReductionPlan) -> Stmt:
+    def in_warp(self, acc: Buffer, plan: ReductionPlan) -> Stmt:
         scope, reduce = self.scope, self.reduce
         r = scope.var("r", 0, self.natural.registers - 1)
         body: list[Stmt] = []
         for mask in plan.masks:
-            own = Load(acc, (r,))  # type: ignore[arg-type]
+            own = Load(acc, (r,))
             other = Call("lane.shuffle_xor", (own, const(mask)), self.dtype)
             total = combine(reduce.op, own, other, reduce.nan_propagate)
-            body.append(Store(acc, (r,), total, reduce.loc))  # type: ignore[arg-type]
+            body.append(Store(acc, (r,), total, reduce.loc))
         return _unrolled(r, self.natural.registers, tuple(body))
 
-    def across_warps(self, acc: object, plan: ReductionPlan) -> Block:
+    def across_warps(self, acc: Buffer, plan: ReductionPlan) -> Block:
         scope, reduce = self.scope, self.reduce
         assert self.scratch is not None, "reduction_plan gave every such reduction its scratch"
         parts, elements = static(self.scratch)
@@ -155,16 +166,16 @@ class _Reduction:
             weight *= mode.extent
         r = scope.var("r", 0, self.natural.registers - 1)
         exists, element = self.element(r)
-        write = Store(flat, (_at(part, elements, element),), Load(acc, (r,)), reduce.loc)  # type: ignore[arg-type]
+        write = Store(flat, (_at(part, elements, element),), Load(acc, (r,)), reduce.loc)
         first = all_of((exists, *self.is_writer(plan)))
         p = Var(scope.names.fresh("part"))
         scope.ranges = scope.ranges.with_range(p, 0, parts - 1)
         r2 = scope.var("r", 0, self.natural.registers - 1)
         exists2, element2 = self.element(r2)
         value = Load(flat, (_at(p, elements, element2),))
-        total = combine(reduce.op, Load(acc, (r2,)), value, reduce.nan_propagate)  # type: ignore[arg-type]
-        start = Store(acc, (r2,), neutral(reduce.op, self.dtype), reduce.loc)  # type: ignore[arg-type]
-        again = _unrolled(p, parts, (Store(acc, (r2,), total, reduce.loc),))  # type: ignore[arg-type]
+        total = combine(reduce.op, Load(acc, (r2,)), value, reduce.nan_propagate)
+        start = Store(acc, (r2,), neutral(reduce.op, self.dtype), reduce.loc)
+        again = _unrolled(p, parts, (Store(acc, (r2,), total, reduce.loc),))
         return (
             _unrolled(r, self.natural.registers, guarded(first, (write,))),
             Intrinsic("sync_block", (), (), reduce.loc),
@@ -206,11 +217,11 @@ class _Reduction:
             conditions.append(binary("eq", digit, const(0)))
         return conditions
 
-    def finish(self, acc: object) -> Stmt:
+    def finish(self, acc: Buffer) -> Stmt:
         scope, reduce = self.scope, self.reduce
         target = scope.lane_buffer(reduce.dst.buffer)
         r = scope.var("r", 0, self.natural.registers - 1)
-        value: Expr = Load(acc, (r,))  # type: ignore[arg-type]
+        value: Expr = Load(acc, (r,))
         if not reduce.clear:
             old = _cast(Load(target, (r,)), self.dtype)
             value = combine(reduce.op, old, value, reduce.nan_propagate)
@@ -222,14 +233,14 @@ class _Reduction:
 
 
 def _prepared(op: str, value: Expr) -> Expr:
-    dtype = value.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(value)
     if op in ("abssum", "absmax") and dtype.is_signed:
         return Call("abs", (value,), dtype)
     return value
 
 
 def _cast(value: Expr, dtype: DType) -> Expr:
-    return value if value.dtype == dtype else Cast(value, dtype)  # type: ignore[attr-defined]
+    return value if dtype_of_expr(value) == dtype else Cast(value, dtype)
 
 
 def _at(part: Expr, elements: int, element: Expr) -> Expr:

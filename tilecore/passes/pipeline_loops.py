@@ -23,7 +23,7 @@ from collections.abc import Callable
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Load, Var, binary, const, free_vars, substitute
+from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr, free_vars, substitute
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -291,7 +291,7 @@ def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
 
 
 def _slot(step: Expr, slots: int) -> Expr:
-    dtype = step.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(step)
     return binary("floormod", step, const(slots, dtype))
 
 

@@ -14,7 +14,7 @@ import dataclasses
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Bitcast, Expr, Load, binary, const
+from tilecore.ir.expr import Bitcast, Expr, Load, binary, const, dtype_of_expr
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Alias,
@@ -103,7 +103,7 @@ class _Resolver:
             if not isinstance(node, Load) or not self.is_view(node.buffer):
                 return None
             value: Expr = Load(*self.element(node.buffer, node.indices))
-            same = value.dtype == node.dtype  # type: ignore[attr-defined]
+            same = dtype_of_expr(value) == dtype_of_expr(node)
             return value if same else Bitcast(value, node.dtype)
 
         def visit(inner: Stmt) -> Stmt:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.dtypes import boolean
+from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
 from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import map_exprs, map_stmts, walk_stmts
@@ -112,7 +112,7 @@ def _point(buffer: Buffer, at: Expr) -> Region:
     return Region(buffer, (at,), (None,))
 
 
-def _dtype(expr: Expr):  # noqa: ANN202 - every expression has a dtype
+def _dtype(expr: Expr) -> DType:
     return expr.dtype  # type: ignore[attr-defined]
 
 

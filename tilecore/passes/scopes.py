@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Const, Expr, Load, Var, binary, const, walk
+from tilecore.ir.expr import Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS, buffers_in, walk_stmts
@@ -162,7 +162,7 @@ def ceil_div(a: Expr, b: int) -> Expr:
     """``ceil(a / b)`` of a non-negative expression."""
     if isinstance(a, Const):
         return const(-(-int(a.value) // b), a.dtype)
-    dtype = a.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of_expr(a)
     return binary("floordiv", binary("add", a, const(b - 1, dtype)), const(b, dtype))
 
 
