@@ -255,19 +255,33 @@ def _descriptor(printer: KernelPrinter, region: Region, step: Expr | Region, mn_
     return f"hopper::advance({text}, {scaled})"
 
 
-def _elect(printer: ExpressionPrinter, call: Call) -> str:
-    return "hopper::elect_one()"
+def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    return _pins(printer, stmt.args).rstrip()
 
 
-def _first_lane(printer: ExpressionPrinter, call: Call) -> str:
-    return "tc::lane_in_warp() == 0"
+def _statement(text: str) -> EmitRule:
+    """The rule of an operation without arguments."""
+
+    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
+        return text
+
+    return rule
+
+
+def _call(text: str) -> EmitRule:
+    """The rule of a call without arguments."""
+
+    def rule(printer: ExpressionPrinter, call: Call) -> str:
+        return text
+
+    return rule
 
 
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     rules: dict[str, EmitRule] = {
         "barrier.init": _barrier("barrier_init"),
-        "barrier.publish": lambda printer, stmt: "hopper::barrier_publish();",
+        "barrier.publish": _statement("hopper::barrier_publish();"),
         "barrier.arrive": _barrier("barrier_arrive"),
         "barrier.arrive_each": _arrive_each,
         "barrier.expect": _barrier("barrier_expect"),
@@ -276,18 +290,18 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "bulk.load": _bulk_load,
         "bulk.store_fragment": _bulk_store_fragment,
         "bulk.finish": _finish_stores,
-        "memory.publish": lambda printer, stmt: "hopper::publish();",
+        "memory.publish": _statement("hopper::publish();"),
         "registers.fewer": _registers(0),
         "registers.more": _registers(1),
         "contraction.begin": _begin,
-        "contraction.commit": lambda printer, stmt: "hopper::wgmma_commit();",
-        "contraction.settle": lambda printer, stmt: _pins(printer, stmt.args).rstrip(),
+        "contraction.commit": _statement("hopper::wgmma_commit();"),
+        "contraction.settle": _settle,
         "contraction.wait": _wait,
-        "cluster.rank": lambda printer, call: "hopper::cluster_rank()",
-        "cluster.sync": lambda printer, stmt: "hopper::cluster_sync();",
-        "launch.blocks": lambda printer, call: "tc::grid_x()",
-        "warp.elect": _elect,
-        "warp.first_lane": _first_lane,
+        "cluster.rank": _call("hopper::cluster_rank()"),
+        "cluster.sync": _statement("hopper::cluster_sync();"),
+        "launch.blocks": _call("tc::grid_x()"),
+        "warp.elect": _call("hopper::elect_one()"),
+        "warp.first_lane": _call("tc::lane_in_warp() == 0"),
     }
     for kind in WGMMA_KINDS.values():
         for n in legal_n(kind):
