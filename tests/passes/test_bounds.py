@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilecore.ir.expr import Binary, Const, Expr, Var, binary, const
-from tilecore.passes.bounds import Ranges, divisor
+from tilecore.passes.bounds import Ranges
+from tilecore.passes.divisors import divisor
 from tilecore.passes.register_maps import evaluate
 
 NAMES = ("a", "b", "c")

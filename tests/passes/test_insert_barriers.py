@@ -134,3 +134,25 @@ def test_the_emulator_finds_a_removed_barrier(monkeypatch):
     )
     with pytest.raises(EmulatorFault, match="race"):
         without(a, b)
+
+
+def test_two_slots_and_a_branch_need_one_barrier():
+    """The barrier stands before the branch, so it also orders iterations k and k - 2."""
+
+    @T.prim_func
+    def program(A: T.Tensor((8, 32), "float32"), B: T.Tensor((8, 32), "float32"), N: T.int32):
+        with T.Kernel(1, threads=32) as _:
+            s = T.alloc_shared((2, 32), "float32")
+            for k in T.serial(8):
+                for i in T.Parallel(32):
+                    s[k % 2, i] = A[k, i]
+                if N > 3:
+                    for i in T.Parallel(32):
+                        B[k, i] = s[k % 2, 31 - i]
+
+    a, b = np.random.rand(8, 32).astype(np.float32), np.zeros((8, 32), np.float32)
+    tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, b, 4)
+    np.testing.assert_array_equal(b, a[:, ::-1])
+    scheduled = run(program)
+    kernel = kernel_of(scheduled)
+    assert count(kernel) == 1

@@ -20,7 +20,8 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
-from tilecore.passes.bounds import Ranges, divisor
+from tilecore.passes.bounds import Ranges
+from tilecore.passes.divisors import divisor
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 
 COMMIT = Intrinsic("async.commit")

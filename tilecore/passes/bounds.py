@@ -7,10 +7,10 @@ All of it works on one normal form, a sum of coefficient times term plus a const
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import (
     Binary,
     Call,
@@ -69,13 +69,15 @@ def _collect(expr: Expr, scale: int, terms: dict[Expr, int]) -> int:
             return _collect(b, scale * int(value), terms)
         case Unary(op="neg", a=a):
             return _collect(a, -scale, terms)
-        case Cast(a=a, dtype=dtype) if (
-            dtype.is_int and a.dtype.is_int and dtype.bits >= a.dtype.bits
-        ):  # type: ignore[attr-defined]
+        case Cast(a=a, dtype=dtype) if _widens(dtype_of_expr(a), dtype):
             return _collect(a, scale, terms)
         case _:
             terms[expr] = terms.get(expr, 0) + scale
             return 0
+
+
+def _widens(source: DType, target: DType) -> bool:
+    return source.is_int and target.is_int and target.bits >= source.bits
 
 
 def from_linear(form: Linear, dtype_like: Expr) -> Expr:
@@ -142,7 +144,7 @@ class Ranges:
             if not isinstance(var, Var) or abs(coefficient) != 1:
                 continue
             rest = Linear(tuple(t for t in gap.terms if t[0] != var), gap.constant)
-            high = self._interval_of(rest)[1]
+            high = self.interval_of(rest)[1]
             if high is None:
                 continue
             low_now, high_now = self._term(var)
@@ -155,13 +157,7 @@ class Ranges:
 
     def interval(self, expr: Expr) -> Interval:
         """Inclusive bounds of an integer expression."""
-        form = linear(expr)
-        low: int | None = form.constant
-        high: int | None = form.constant
-        for term, coefficient in form.terms:
-            part = _scale(self._term(term), coefficient)
-            low, high = _add(low, part[0]), _add(high, part[1])
-        return low, high
+        return self.interval_of(linear(expr))
 
     def _term(self, term: Expr) -> Interval:
         match term:
@@ -169,15 +165,17 @@ class Ranges:
                 return self.of.get(name, (lower, upper))
             case Binary(op="floordiv", a=a, b=Const(value=value)) if value > 0:
                 low, high = self.interval(a)
+                step = int(value)
                 return (
-                    None if low is None else low // value,
-                    None if high is None else high // value,
+                    None if low is None else low // step,
+                    None if high is None else high // step,
                 )
-            case Binary(op="floormod", b=Const(value=value)) if value > 0:
-                low, high = self.interval(term.a)
-                if low is not None and high is not None and low // value == high // value:
-                    return low % value, high % value
-                return (0, int(value) - 1)
+            case Binary(op="floormod", a=a, b=Const(value=value)) if value > 0:
+                step = int(value)
+                low, high = self.interval(a)
+                if low is not None and high is not None and low // step == high // step:
+                    return low % step, high % step
+                return (0, step - 1)
             case Binary(op="min", a=a, b=b):
                 (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
                 highs = [h for h in (high_a, high_b) if h is not None]
@@ -193,10 +191,11 @@ class Ranges:
             case Binary(op="bitand", a=a, b=Const(value=value)) if value >= 0:
                 return (0, int(value))
             case Binary(op="shr", a=a, b=Const(value=value)):
+                count = int(value)
                 low, high = self.interval(a)
                 return (
-                    None if low is None else low >> value,
-                    None if high is None else high >> value,
+                    None if low is None else low >> count,
+                    None if high is None else high >> count,
                 )
             case Binary(op="bitxor", a=a, b=b):
                 return _xor_range(self.interval(a), self.interval(b))
@@ -226,10 +225,11 @@ class Ranges:
     def _proves_order(self, op: str, a: Expr, b: Expr) -> bool:
         if op in ("gt", "ge"):
             a, b, op = b, a, {"gt": "lt", "ge": "le"}[op]
-        gap = self._interval_of(linear(b).minus(linear(a)))[0]  # b - a
+        gap = self.interval_of(linear(b).minus(linear(a)))[0]  # b - a
         return gap is not None and gap >= (1 if op == "lt" else 0)
 
-    def _interval_of(self, form: Linear) -> Interval:
+    def interval_of(self, form: Linear) -> Interval:
+        """Inclusive bounds of a normal form."""
         low: int | None = form.constant
         high: int | None = form.constant
         for term, coefficient in form.terms:
@@ -268,7 +268,7 @@ class Ranges:
                 continue
             big = tuple((t, c // step) for t, c in form.terms if c % step == 0)
             small = Linear(tuple((t, c) for t, c in form.terms if c % step), form.constant % step)
-            low, high = self._interval_of(small)
+            low, high = self.interval_of(small)
             if low is None or high is None or low < 0 or high >= step:
                 continue
             units = from_linear(Linear(big, form.constant // step), like)
@@ -284,7 +284,7 @@ class Ranges:
         form = linear(a)
         kept = tuple((t, c) for t, c in form.terms if c % (mask + 1))
         rest = Linear(kept, form.constant % (mask + 1))
-        low, high = self._interval_of(rest)
+        low, high = self.interval_of(rest)
         small = from_linear(rest, a)
         if low is not None and high is not None and low >= 0 and high <= mask:
             return small
@@ -300,7 +300,7 @@ class Ranges:
         form = linear(a)
         whole = tuple((t, c // divisor) for t, c in form.terms if c % divisor == 0)
         rest = Linear(tuple((t, c) for t, c in form.terms if c % divisor), form.constant % divisor)
-        low, high = self._interval_of(rest)
+        low, high = self.interval_of(rest)
         if low is not None and high is not None and low // divisor == high // divisor:
             carry = low // divisor
             if op == "floordiv":
@@ -360,37 +360,6 @@ def _xor_range(a: Interval, b: Interval) -> Interval:
     if a[0] is None or b[0] is None or a[1] is None or b[1] is None or a[0] < 0 or b[0] < 0:
         return UNKNOWN
     return 0, (1 << max(a[1].bit_length(), b[1].bit_length())) - 1
-
-
-def divisor(expr: Expr, known: Mapping[str, int] | None = None) -> int:
-    """The largest number known to divide `expr`; 0 for the constant 0.
-
-    `known` gives divisors of variables by name, besides their own ``multiple_of``.
-    """
-    form = linear(expr)
-    result = abs(form.constant)
-    for term, coefficient in form.terms:
-        result = math.gcd(result, coefficient * _divisor_of_term(term, known or {}))
-    return result
-
-
-def _divisor_of_term(term: Expr, known: Mapping[str, int]) -> int:
-    match term:
-        case Var(name=name, multiple_of=multiple):
-            return math.lcm(multiple, known.get(name, 1))
-        case Binary(op="mul", a=a, b=b):
-            return divisor(a, known) * divisor(b, known)
-        case Binary(op="floormod" | "min" | "max", a=a, b=b):
-            return math.gcd(divisor(a, known), divisor(b, known)) or 1
-        case Binary(op="floordiv", a=a, b=Const(value=value)) if value > 0:
-            top = divisor(a, known)
-            return top // int(value) if top and top % int(value) == 0 else 1
-        case Select(a=a, b=b):
-            return math.gcd(divisor(a, known), divisor(b, known)) or 1
-        case Cast(a=a) if dtype_of_expr(a).is_int:
-            return divisor(a, known) or 1
-        case _:
-            return 1
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr:

@@ -189,10 +189,9 @@ def _layout_from(
     pending: list[int] = []
     for k, var in enumerate(loop_vars):
         if var in axis_of:
-            modes = layout.axes[axis_of[var]]
-            axes.append(modes)
+            axes.append(layout.axes[axis_of[var]])
             room = 1
-            for mode in modes:
+            for mode in axes[-1]:
                 room *= mode.extent
             if room < extents[k]:
                 return None

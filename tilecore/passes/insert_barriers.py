@@ -132,7 +132,6 @@ class _Walker:
         self.overlaps = overlaps
         self.conflicts: list[Conflict] = []
         self.exits: list[_State] = []  # states at break and continue of the innermost loop
-        self.barriers = 0  # barriers met so far
 
     def block(self, block: Block, state: _State, path: tuple[int | str, ...]) -> None:
         for index, stmt in enumerate(block):
@@ -176,13 +175,15 @@ class _Walker:
         for number in range(1 + min(len(state.groups), _DEEPEST)):
             self.iteration(body, state, path, header, number, from_start=True)
         steady = _State()
+        before: set[Effect] = set()
         for back in reversed(range(2 + min(len(state.groups), _DEEPEST))):
-            barriers = self.barriers
+            before = set(steady.pending)
             self.iteration(body, steady, path, header, -back, from_start=False)
-        if self.barriers == barriers and isinstance(header, For):
-            # Nothing separates iterations: those of any distance meet.
+        lasting = before & steady.pending
+        if lasting and isinstance(header, For):
+            # Accesses that outlive an iteration meet those of iterations at any distance.
             unknown = Var(f"{header.var.name}__earlier", header.var.dtype)
-            steady.pending |= steady.replaced({header.var: unknown}).pending
+            steady.pending |= _State(lasting).replaced({header.var: unknown}).pending
             self.iteration(body, steady, path, header, 0, from_start=False)
         for other in (steady, skipped, *self.exits):
             state.merge(other)
@@ -220,7 +221,6 @@ class _Walker:
             if isinstance(step, InnerBarrier):
                 self.flush(phase, state, path)
                 state.pending.clear()
-                self.barriers += 1
             elif isinstance(step, AsyncWait):
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):

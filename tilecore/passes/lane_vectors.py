@@ -17,7 +17,8 @@ from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.accesses import Access
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.bounds import divisor, linear
+from tilecore.passes.bounds import linear
+from tilecore.passes.divisors import divisor
 from tilecore.passes.elementwise import VECTOR_BYTES
 from tilecore.passes.lane_nest import Nest, mentions, span, unrolled
 from tilecore.passes.lane_scope import LaneScope, guarded

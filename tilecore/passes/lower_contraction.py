@@ -21,8 +21,8 @@ from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
 from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
-from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
+from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_fma import lower_fma
 from tilecore.passes.lower_memory_contraction import lower_memory_gemm

@@ -18,8 +18,8 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import FALSE, Const, Expr, Unary, binary, const
 from tilecore.ir.stmts import Block, For, Gemm, Intrinsic, LoopKind, Stmt
-from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import TiledMma
+from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LaneScope
 
 Pair = tuple[Expr, Expr]

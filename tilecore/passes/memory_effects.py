@@ -118,7 +118,7 @@ def _nest_box(buffer: Buffer, indices: tuple[Expr, ...], local: set[str], ranges
         for term, coefficient in form.terms:
             names = {node.name for node in _vars(term)}
             (inner if names & local else outer).append((term, coefficient))
-        low, high = ranges._interval_of(Linear(tuple(inner), 0))
+        low, high = ranges.interval_of(Linear(tuple(inner), 0))
         if low is None or high is None or any(loads_in(term) for term, _ in inner):
             axes.append((index, None))
         else:

@@ -13,7 +13,7 @@ from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Cast, Expr, Load, Var, binary, const
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
 from tilecore.ir.stmts import Block, For, Intrinsic, LoopKind, Stmt, Store
-from tilecore.passes.bounds import divisor
+from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import register_modes

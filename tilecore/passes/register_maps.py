@@ -81,11 +81,12 @@ def _register_map(
     valid = np.ones((threads, loop.registers), bool)
     for coordinate, extent in zip(coordinates, extents, strict=True):
         valid &= (coordinate >= 0) & (coordinate < extent)
-    spans = [_constant_range(start, extent) for _, start, extent in inner]
-    if any(span is None for span in spans):
-        return None
-    used = [k for k, (var, _, _) in enumerate(inner) if any(var in free_vars(i) for i in indices)]
-    values = [span if k in used else span[:1] for k, span in enumerate(spans)]  # type: ignore[index]
+    values: list[list[int]] = []
+    for var, start, extent in inner:
+        span = _constant_range(start, extent)
+        if span is None:
+            return None
+        values.append(span if any(var in free_vars(index) for index in indices) else span[:1])
     if np.prod([len(v) for v in values] or [1]) > _COMBINATIONS:
         return None
     tables: dict[tuple[int, ...], np.ndarray] = {}

@@ -22,7 +22,7 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.stmts import Gemm
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.bounds import divisor
+from tilecore.passes.divisors import divisor
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP

@@ -24,8 +24,8 @@ from tilecore.ir.dtypes import (
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.stmts import Gemm
-from tilecore.passes.bounds import divisor
 from tilecore.passes.contraction import tile_mma
+from tilecore.passes.divisors import divisor
 from tilecore_backend_cuda_hopper.layout import panels
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,

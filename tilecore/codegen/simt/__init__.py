@@ -58,8 +58,11 @@ def emit_program(
     if program.level is not Level.LANE:
         raise VerifyError("C++ is emitted from the lane level", got=program.level)
     dialect = dialect or Dialect()
-    if rules is None:
-        rules = hooks_of(target.backend).call("tilecore_emit_rules", target=target)
+    known: Mapping[str, Any] = (
+        hooks_of(target.backend).call("tilecore_emit_rules", target=target)
+        if rules is None
+        else rules
+    )
     texts: list[str] = []
     kernels: list[KernelSource] = []
     for kernel in program.kernels:
@@ -71,7 +74,7 @@ def emit_program(
                 loc=kernel.loc,
             )
         printer = KernelPrinter(
-            program, kernel, target, dialect, rules, options.fast_math, options.line_info
+            program, kernel, target, dialect, known, options.fast_math, options.line_info
         )
         added = KernelExtra() if extra is None else extra(program, kernel)
         texts.append(printer.text(added.parameters))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -18,7 +18,7 @@ class Writer:
         self._lines.append("  " * self._depth + text if text else "")
 
     @contextmanager
-    def braces(self, head: str, tail: str = "}") -> Iterator[None]:
+    def braces(self, head: str, tail: str = "}") -> Generator[None, None, None]:
         """`head`, an indented part, `tail`."""
         self.line(head)
         self._depth += 1
