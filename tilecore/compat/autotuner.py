@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ _inputs: list[Any] = []
 
 
 @contextlib.contextmanager
-def set_autotune_inputs(*tensors: Any) -> Iterator[None]:
+def set_autotune_inputs(*tensors: Any) -> Generator[None]:
     """Measure on these tensors inside the block."""
     before = list(_inputs)
     flat = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
@@ -89,7 +89,7 @@ class Tuned:
         functools.update_wrapper(self, inner.function)
 
     def _configs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        made = self.configs
+        made: Any = self.configs
         if callable(made):
             try:
                 made = made(*args, **kwargs)
@@ -101,7 +101,7 @@ class Tuned:
         if self.supply_prog is not None:
             inputs = list(self.supply_prog(kernel_params(kernel.program, inputs_only=True)))
         else:
-            inputs = list(_inputs) or Profiler(kernel, self.supply)._get_inputs()
+            inputs = list(_inputs) or Profiler(kernel, self.supply).make_inputs()
         return float(do_bench(lambda: kernel(*inputs)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -189,7 +189,7 @@ class AutoTuner:
         def inputs(kernel: JITKernel) -> list[Any]:
             if supply_prog is not None:
                 return list(supply_prog(kernel_params(kernel.program, inputs_only=True)))
-            return list(_inputs) or Profiler(kernel, supply)._get_inputs()
+            return list(_inputs) or Profiler(kernel, supply).make_inputs()
 
         def measure(kernel: JITKernel) -> float:
             values = inputs(kernel)

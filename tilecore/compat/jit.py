@@ -54,8 +54,11 @@ def par_compile(funcs: Iterable[Any], *, num_workers: int | None = None, **optio
     """Compile several programs, in several threads."""
     from concurrent.futures import ThreadPoolExecutor
 
+    def one(func: Any) -> JITKernel:
+        return compile(func, **options)
+
     with ThreadPoolExecutor(num_workers) as pool:
-        return list(pool.map(lambda func: compile(func, **options), funcs))
+        return list(pool.map(one, funcs))
 
 
 class JITImpl:
@@ -144,7 +147,7 @@ def jit(
     }
     if func is None:
         outer = scope_around(1)
-        return lambda inner: _decorate(inner, outer, given)
+        return functools.partial(_decorate, outer=outer, given=given)
     return _decorate(func, scope_around(1), given)
 
 

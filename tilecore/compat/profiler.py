@@ -67,9 +67,9 @@ def do_bench(
         times = [first]
     else:
         single = max(_once(fn), 1e-3)
-        for _ in range(_n_warmup or int(warmup / single)):
+        for _call in range(_n_warmup or int(warmup / single)):
             fn()
-        times = [_once(fn) for _ in range(_n_repeat or max(1, int(rep / single)))]
+        times = [_once(fn) for _call in range(_n_repeat or max(1, int(rep / single)))]
     if quantiles is not None:
         ordered = sorted(times)
         return [ordered[round(q * (len(ordered) - 1))] for q in quantiles]
@@ -88,12 +88,17 @@ class Profiler:
         self.func = kernel
         self.supply = supply
 
-    def _get_inputs(self, sizes: Mapping[str, int] | None = None) -> list[Any]:
+    def make_inputs(self, sizes: Mapping[str, int] | None = None) -> list[Any]:
+        """Inputs for one call."""
         return make_inputs(self.func.program, self.supply, sizes)
+
+    def _get_inputs(self) -> list[Any]:
+        """The name under which programs know `make_inputs`."""
+        return self.make_inputs()
 
     def run_once(self, func: Callable[..., Any] | None = None) -> Any:
         """One call of the kernel, or of `func`, on made inputs."""
-        return (func or self.func)(*self._get_inputs())
+        return (func or self.func)(*self.make_inputs())
 
     def __call__(self, *args: Any) -> Any:
         """One call of the kernel."""
@@ -113,7 +118,7 @@ class Profiler:
             AssertionError: too many elements differ by more than ``atol + rtol * |reference|``.
             ArgumentError: one returns a value and the other none.
         """
-        inputs = list(self._get_inputs() if input_tensors is None else input_tensors)
+        inputs = list(self.make_inputs() if input_tensors is None else input_tensors)
         copies = [value.clone() for value in inputs]
         wanted = reference_program(*copies)
         came = self.func(*inputs)
@@ -139,7 +144,7 @@ class Profiler:
         manual_check_prog: Callable[..., Any] | None = None,
     ) -> None:
         """Compare by the program's own check, called with both results."""
-        inputs = list(self._get_inputs() if input_tensors is None else input_tensors)
+        inputs = list(self.make_inputs() if input_tensors is None else input_tensors)
         wanted, came = reference_program(*inputs), self.func(*inputs)
         if manual_check_prog is None:
             raise ArgumentError("manual_assert_close needs manual_check_prog")
@@ -153,7 +158,7 @@ class Profiler:
         """
         import torch
 
-        inputs = self._get_inputs()
+        inputs = self.make_inputs()
         first = _listed(self.func(*inputs))
         for _ in range(repeat):
             for one, other in zip(first, _listed(self.func(*inputs)), strict=True):
@@ -173,7 +178,7 @@ class Profiler:
         dynamic_symbolic_constraints: Mapping[str, int] | None = None,
     ) -> Any:
         """Milliseconds of one call of the kernel, or of `func`; `backend` changes nothing."""
-        inputs = input_tensors or self._get_inputs(dynamic_symbolic_constraints)
+        inputs = input_tensors or self.make_inputs(dynamic_symbolic_constraints)
         called = func or self.func
         return do_bench(
             lambda: called(*inputs),

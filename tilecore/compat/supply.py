@@ -112,7 +112,7 @@ def kernel_params(program: Program, *, inputs_only: bool = False) -> list[Kernel
         shape: tuple[int | str, ...] = ()
         if isinstance(param, Buffer):
             shape = tuple(
-                extent.value if isinstance(extent, Const) else format_expr(extent)
+                int(extent.value) if isinstance(extent, Const) else format_expr(extent)
                 for extent in param.shape
             )
         found.append(KernelParam(param.name, shape, dtype(param.dtype.name)))
