@@ -161,7 +161,8 @@ class CudaLauncher:
         static = driver.function_attribute(function, "SHARED_SIZE_BYTES")
         smem = static + kernel.smem_bytes + _RESERVED_SMEM_BYTES
         each = min(
-            driver.attribute(device, "MAX_REGISTERS_PER_MULTIPROCESSOR") // (registers * warps * 32),
+            driver.attribute(device, "MAX_REGISTERS_PER_MULTIPROCESSOR")
+            // (registers * warps * 32),
             driver.attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR") // smem,
             driver.attribute(device, "MAX_THREADS_PER_MULTIPROCESSOR") // kernel.threads,
         )
