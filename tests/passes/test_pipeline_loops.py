@@ -127,3 +127,16 @@ def test_the_authors_own_schedule_is_followed_and_right(order, stage):
     c = np.zeros((32, 32), np.float32)
     tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, b, c)
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-2)
+
+
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+def test_one_operand_may_stay_synchronous(num_stages):
+    """Rows of A are not aligned (k = 27), rows of B are: only B's copies run ahead."""
+    program = matmul(32, 32, 27, num_stages)
+    sources = {c.args[0].buffer.name for c in operations(program, "async.copy")}
+    assert sources == {"B"}
+    a = np.random.rand(32, 27).astype(np.float16)
+    b = np.random.rand(27, 32).astype(np.float16)
+    c = np.zeros((32, 32), np.float32)
+    tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, b, c)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-2)

@@ -179,13 +179,14 @@ class _Walker:
         for back in reversed(range(2 + min(len(state.groups), _DEEPEST))):
             before = set(steady.pending)
             self.iteration(body, steady, path, header, -back, from_start=False)
+        older = _State()
         lasting = before & steady.pending
         if lasting and isinstance(header, For):
             # Accesses that outlive an iteration meet those of iterations at any distance.
             unknown = Var(f"{header.var.name}__earlier", header.var.dtype)
-            steady.pending |= _State(lasting).replaced({header.var: unknown}).pending
-            self.iteration(body, steady, path, header, 0, from_start=False)
-        for other in (steady, skipped, *self.exits):
+            older = _State(lasting).replaced({header.var: unknown})
+            self.iteration(body, older, path, header, 0, from_start=False)
+        for other in (steady, older, skipped, *self.exits):
             state.merge(other)
         self.exits = outer_exits
 
