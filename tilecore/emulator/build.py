@@ -88,7 +88,7 @@ def build_kernel(text: str, name: str, support: EmulatorSupport) -> EmulatedKern
     flags = _kernel_flags(compiler, support)
     key = _digest(source, engine.name, *flags)
     library = cache_directory() / "kernels" / f"{name}-{key}.so"
-    if not library.exists():
+    if not _is_whole(library):
         command = [compiler.command, "-shared", *flags, "-x", "c++", "-", "-x", "none", str(engine)]
         _publish(library, command, source, what=f"kernel {name}")
     return EmulatedKernel(name, library, engine, support, text)
@@ -104,11 +104,11 @@ def build_engine(support: EmulatorSupport) -> Path:
     contents = [path.read_bytes() for path in (*sources, *_headers(support))]
     key = _digest(compiler.version, cpu_fingerprint(), *flags, *support.defines, *contents)
     library = cache_directory() / f"engine-{key}.so"
-    if library.exists():
+    if _is_whole(library):
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{library}.lock"):
-        if not library.exists():
+        if not _is_whole(library):
             unity = "".join(f'#include "{path}"\n' for path in sources)
             command = [compiler.command, "-shared", *flags, *includes, "-x", "c++", "-", "-pthread"]
             _publish(library, command, unity, what="the emulator's engine")
@@ -200,4 +200,20 @@ def _publish(library: Path, command: Sequence[str], source: str, *, what: str) -
                 f"the C++ compiler refused {what}:\n{done.stderr.strip()[:4000]}",
                 hint=f"command: {' '.join(command)} < {kept}",
             )
+        checksum = Path(scratch) / "checksum"
+        checksum.write_text(_digest(output.read_bytes()))
+        # The checksum last: a library without its own one is built again.
         os.replace(output, library)
+        os.replace(checksum, _checksum_of(library))
+
+
+def _checksum_of(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a library is there, undamaged. Loading a damaged one would end the process."""
+    try:
+        return _checksum_of(library).read_text() == _digest(library.read_bytes())
+    except (OSError, UnicodeDecodeError):
+        return False
