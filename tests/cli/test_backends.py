@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.console import Console
+
 from tilecore.hooks.records import DeviceInfo, ToolchainInfo
 from tilecore.target import Target
 
@@ -27,7 +29,9 @@ def test_every_installed_backend_is_listed(run) -> None:
     assert reports["cuda_ampere"]["can_compile"], reports["cuda_ampere"]["toolchain"]
 
 
-def test_table_and_json_say_the_same(run, backend) -> None:
+def test_table_and_json_say_the_same(run, backend, monkeypatch) -> None:
+    # Whatever else is installed or was registered by other tests, no cell is folded.
+    monkeypatch.setattr("tilecore.cli.main.make_console", lambda: Console(width=600))
     backend(
         "present",
         tilecore_describe_targets=lambda: [Target("present", "one"), Target("present", "two")],
