@@ -177,4 +177,16 @@ def test_accumulators_are_undefined_without_a_wait() -> None:
     assert np.isnan(got).all()
 
 
+@pytest.mark.parametrize("left_behind", [{"wait": ""}, {"disturb": "c[0] = 0;"}])
+def test_what_a_launch_left_under_way_is_not_seen_by_the_next(left_behind: dict[str, str]) -> None:
+    """Lanes' memory is reused from launch to launch; state that is kept beside it must not be."""
+    for _ in range(4):
+        try:
+            run("f32_f16", 16, 16, False, False, **left_behind)
+        except KernelFaults as error:
+            assert "written while a wgmma was under way" in str(error)
+        got, want = run("f32_f16", 16, 16, False, False)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 assert ml_dtypes  # numpy knows bfloat16 and the 8-bit floats through it

@@ -15,6 +15,7 @@ struct BlockPlace {
   int32_t cluster[3];
   int32_t rank;
   int32_t lanes;
+  uint64_t run;  // another one for every block that is run, in this launch or in any other
 };
 
 // The part of a lane that inlined code reads. The engine's own part follows it in memory.

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <atomic>
+
 #include "internal.h"
 
 namespace tc::emulator {
@@ -36,6 +38,8 @@ void Shadow::resize(uint32_t new_bytes, int new_warps) {
   }
 }
 
+static std::atomic<uint64_t> runs{0};
+
 static void place_block(Block& block, const LaunchConfig& config, int64_t linear, int rank) {
   int64_t rest = linear;
   for (int axis = 0; axis < 3; ++axis) {
@@ -45,6 +49,7 @@ static void place_block(Block& block, const LaunchConfig& config, int64_t linear
     block.place.shape[axis] = config.shape[axis];
     block.place.cluster[axis] = config.cluster[axis];
   }
+  block.place.run = ++runs;
   block.place.rank = rank;
   block.place.lanes = config.shape[0] * config.shape[1] * config.shape[2];
 }

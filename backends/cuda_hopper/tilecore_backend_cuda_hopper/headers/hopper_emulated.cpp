@@ -36,8 +36,7 @@ struct GuardedRead {
 };
 // What one warpgroup has under way.
 struct Warpgroup {
-  int32_t block[3] = {-1, -1, -1};
-  uint32_t clock = 0;
+  uint64_t run = 0;
   int group = 0;  // the open one
   bool fenced = false;
   std::vector<Accumulator> accumulators;
@@ -46,16 +45,15 @@ struct Warpgroup {
 };
 thread_local std::map<const LaneHead*, Warpgroup> warpgroups;
 
-// The state of a warpgroup; state that an abandoned block left behind is dropped.
+// The state of a warpgroup. Lanes' memory is used again by later blocks and launches: what an
+// abandoned block, or one that never waited, left behind is dropped.
 Warpgroup& state_of(const Meeting& meeting) {
   LaneHead& first = *meeting.lanes[0];
   Warpgroup& state = warpgroups[&first];
-  const uint32_t clock = tc::emulator::warp_clock(first);
-  if (clock < state.clock || memcmp(state.block, first.place->block, sizeof state.block) != 0) {
+  if (state.run != first.place->run) {
     state = Warpgroup();
-    memcpy(state.block, first.place->block, sizeof state.block);
+    state.run = first.place->run;
   }
-  state.clock = clock;
   return state;
 }
 

@@ -112,7 +112,7 @@ struct StoreGroup {
   std::vector<std::pair<SharedPlace, uint32_t>> reads;
 };
 struct Stores {
-  int32_t block[3] = {-1, -1, -1};
+  uint64_t run = 0;
   StoreGroup open;
   std::vector<StoreGroup> groups;
 };
@@ -120,9 +120,9 @@ thread_local std::map<const LaneHead*, Stores> stores;
 
 Stores& stores_of(const LaneHead& lane) {
   Stores& found = stores[&lane];
-  if (memcmp(found.block, lane.place->block, sizeof found.block) != 0) {
+  if (found.run != lane.place->run) {
     found = Stores();
-    memcpy(found.block, lane.place->block, sizeof found.block);
+    found.run = lane.place->run;
   }
   return found;
 }
