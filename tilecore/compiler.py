@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilecore.errors import BackendError, LanguageError
+from tilecore.errors import LanguageError
 from tilecore.hooks.context import Context
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions, Source
@@ -69,18 +69,14 @@ class Lowered:
 def schedule(program: Program, target: Target, options: CompileOptions) -> Program:
     """Canonical tile level -> scheduled level, by core's passes (hook default)."""
     context = Context(target, hooks_of(target.backend), options)
-    return run_passes(program, context, SCHEDULING_PASSES)[-1][1]
+    return run_passes(program, context, SCHEDULING_PASSES)
 
 
-def run_passes(
-    program: Program, context: Context, passes: tuple[Pass, ...]
-) -> list[tuple[str, Program]]:
-    """Run passes in order; each result is recorded under the pass' name."""
-    done: list[tuple[str, Program]] = []
+def run_passes(program: Program, context: Context, passes: tuple[Pass, ...]) -> Program:
+    """Run passes in order."""
     for one in passes:
         program = one(program, context)
-        done.append((one.__name__, program))
-    return done
+    return program
 
 
 def program_of(function: Any) -> Program:
@@ -139,7 +135,7 @@ def lower(
         hooks.call("tilecore_schedule", program=program, target=target, options=options),
     )
     if program.level is Level.SCHEDULED and target.lanes_per_warp > 1:
-        program = record("lane", run_passes(program, context, LOWERING_PASSES)[-1][1])
+        program = record("lane", run_passes(program, context, LOWERING_PASSES))
     source = hooks.call("tilecore_emit", program=program, target=target, options=options)
     _dump(f"source.{source.language}", lambda made: made.text, source)
     return Lowered(target, options, tuple(stages), source)
@@ -179,6 +175,3 @@ def with_outputs(program: Program, out_idx: int | list[int] | tuple[int, ...] | 
     if len(set(outputs)) != len(outputs):
         raise LanguageError("out_idx names a parameter twice", got=wanted, loc=program.loc)
     return replace(program, outputs=tuple(sorted(outputs)))
-
-
-__all__ = ["BackendError", "Lowered", "lower", "program_of", "run_passes", "schedule"]

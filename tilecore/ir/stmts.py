@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tilecore.errors import Loc
 from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.expr import TRUE, Expr, Var
+from tilecore.ir.expr import FALSE, Expr, Var
 
 Hints = tuple[tuple[str, int | float | str | bool], ...]
 """Named advice that never changes a result, sorted by name: (("coalesced_width", 8),)."""
@@ -278,16 +278,10 @@ class Gemm(Stmt):
     c: Region
     transpose_a: bool = False
     transpose_b: bool = False
-    clear_accum: Expr = field(default=None)  # type: ignore[assignment]
+    clear_accum: Expr = FALSE
     policy: WarpPolicy = WarpPolicy.SQUARE
     hints: Hints = ()
     loc: Loc | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.clear_accum is None:
-            from tilecore.ir.expr import FALSE
-
-            object.__setattr__(self, "clear_accum", FALSE)
 
 
 REDUCE_OPS = ("sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor", "any", "all")
@@ -335,7 +329,3 @@ class WarpScope(Stmt):
     body: Block
     role: str = ""
     loc: Loc | None = field(default=None, compare=False)
-
-
-ALWAYS: Expr = TRUE
-"""The condition of an unconditional clear."""
