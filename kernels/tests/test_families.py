@@ -18,6 +18,7 @@ from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
 from tilecore_kernels.gemm import GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
+from tilecore_kernels.gemm_scaled import ScaledGemmProblem
 from tilecore_kernels.reduce import ReduceProblem
 from tilecore_kernels.rms_norm import NormProblem
 from tilecore_kernels.softmax import SoftmaxProblem
@@ -52,6 +53,11 @@ SMALL: dict[str, tuple[Any, ...]] = {
         GemmProblem(33, 31, 65, "float16", transpose_a=True, has_bias=True, activation="gelu"),
         GemmProblem(31, 33, 64, "int8", transpose_b=True),
         GemmProblem(16, 16, 16, "float64", activation="relu"),
+    ),
+    "scaled_gemm": (
+        ScaledGemmProblem(33, 65, 256),
+        ScaledGemmProblem(33, 200, 384, "block"),
+        ScaledGemmProblem(3, 5, 0, "block"),
     ),
     "flash_attention": (
         AttentionProblem(1, 2, 33, 16),

@@ -11,6 +11,7 @@ from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.gemm import GEMM
+from tilecore_kernels.gemm_scaled import SCALED_GEMM
 from tilecore_kernels.layer_norm import LAYER_NORM
 from tilecore_kernels.reduce import REDUCE
 from tilecore_kernels.rms_norm import RMS_NORM
@@ -28,6 +29,7 @@ FAMILIES: dict[str, Family] = {
         REDUCE,
         TRANSPOSE,
         GEMM,
+        SCALED_GEMM,
         FLASH_ATTENTION,
     )
 }

@@ -236,12 +236,15 @@ class BulkCopyPlan:
         pieces: the boxes that make up the region, of a copy to shared memory; those of each part
             stand together, in the same order.
         staging: layout of the shared buffer through which a fragment goes to global memory.
+        rounds: parts in which a fragment may leave later, one after the other, while lanes hold it
+            rounded beside the next one; 0 where registers do not allow that.
     """
 
     kind: str
     box: tuple[int, ...]
     pieces: tuple[BulkPiece, ...] = ()
     staging: Layout | None = None
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilecore.errors import LoweringError
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, BulkPiece
-from tilecore.ir.buffers import Region
+from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Expr, binary, const
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Stmt
@@ -81,7 +81,8 @@ def _sum(scope: LaneScope, start: Expr, shift: int, per_rank: int) -> Expr:
 
 
 def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
-    """Lower ``bulk.store_fragment`` of (fragment, destination region, staging buffer).
+    """Lower ``bulk.store_fragment`` of (fragment, destination region, staging buffer), or
+    ``bulk.store_held`` of (fragment, held words, destination region, staging buffer, part).
 
     The lane's registers, the staging buffer and the destination's coordinates; how the groups of
     lanes take turns is the backend's.
@@ -89,8 +90,7 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
     Raises:
         LoweringError: the backend does not take the copy any more.
     """
-    src, dst, staging = stmt.args
-    assert isinstance(src, Region) and isinstance(dst, Region) and isinstance(staging, Region)
+    src, *held, dst, staging = (arg for arg in stmt.args if isinstance(arg, Region))
     plan: BulkCopyPlan | None = scope.context.hooks.call(
         "tilecore_plan_bulk_copy",
         request=AsyncCopyRequest(Copy(src, dst), scope.kernel),
@@ -98,17 +98,37 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
     )
     if plan is None or plan.staging is None:
         raise LoweringError(f"no bulk copy to {dst.buffer.name} any more", loc=stmt.loc)
-    flat = scope.lane_buffer(src.buffer)
-    zero: Expr = const(0)
+    registers = _all_registers(held[0] if held else src, scope)
+    part = tuple(arg for arg in stmt.args if isinstance(arg, Expr))
     args = (
-        Region(flat, (zero,), (const(scope.fragment_layout(src.buffer).registers),)),
-        Region(scope.lane_buffer(staging.buffer), (zero,), (None,)),
+        registers,
+        Region(scope.lane_buffer(staging.buffer), (const(0),), (None,)),
         LANE,
+        *(scope.ranges.simplify(number) for number in part),
         *(scope.ranges.simplify(start) for start in dst.starts),
     )
     hints = (
         ("box", "x".join(str(extent) for extent in plan.box)),
+        ("fragment", src.buffer.name),
         ("kind", plan.kind),
         ("tensor", dst.buffer.name),
     )
-    return (Intrinsic("bulk.store_fragment", args, hints, stmt.loc),)
+    return (Intrinsic(stmt.op, args, hints, stmt.loc),)
+
+
+def lower_bulk_hold_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
+    """Lower ``bulk.hold_fragment`` of (fragment, words, destination): registers to registers."""
+    src, held, dst = (arg for arg in stmt.args if isinstance(arg, Region))
+    args = (_all_registers(src, scope), _all_registers(held, scope))
+    return (Intrinsic(stmt.op, args, (("dtype", str(dst.dtype)),), stmt.loc),)
+
+
+def _all_registers(region: Region, scope: LaneScope) -> Region:
+    """All that a lane holds of a fragment, or of registers of its own."""
+    buffer = region.buffer
+    zero: Expr = const(0)
+    if buffer.scope is Scope.FRAGMENT:
+        count = scope.fragment_layout(buffer).registers
+    else:
+        (count,) = buffer.static_shape or (1,)
+    return Region(scope.lane_buffer(buffer), (zero,), (const(count),))

@@ -42,7 +42,11 @@ from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_async import lower_async_copy
-from tilecore.passes.lower_bulk import lower_bulk_load, lower_bulk_store_fragment
+from tilecore.passes.lower_bulk import (
+    lower_bulk_hold_fragment,
+    lower_bulk_load,
+    lower_bulk_store_fragment,
+)
 from tilecore.passes.lower_contraction import lower_gemm
 from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
 from tilecore.passes.lower_memory_contraction import lower_contraction_wait
@@ -173,8 +177,10 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_async_copy(stmt, scope)
     if stmt.op == "bulk.load":
         return lower_bulk_load(stmt, scope)
-    if stmt.op == "bulk.store_fragment":
+    if stmt.op in ("bulk.store_fragment", "bulk.store_held"):
         return lower_bulk_store_fragment(stmt, scope)
+    if stmt.op == "bulk.hold_fragment":
+        return lower_bulk_hold_fragment(stmt, scope)
     if stmt.op in ("contraction.wait", "contraction.settle"):
         return lower_contraction_wait(stmt, scope)
     if stmt.op == "tile.reduce":

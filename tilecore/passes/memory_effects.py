@@ -234,6 +234,8 @@ def _intrinsic(
     elif op == "bulk.store_fragment":
         # It orders the uses of its staging buffer itself; nothing else touches the destination.
         yield from _region_effects(regions[2:], ATOMIC, ranges)
+    elif op == "bulk.store_held":
+        yield from _region_effects(regions[3:], ATOMIC, ranges)
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):

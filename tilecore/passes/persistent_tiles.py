@@ -17,7 +17,8 @@ from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
 from tilecore.ir.program import BlockOrder, Kernel
 from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt
-from tilecore.passes.consumer_schedule import asynchronous, slots_of, wait_for
+from tilecore.passes.consumer_schedule import asynchronous, renamed, slots_of, wait_for
+from tilecore.passes.deferred_store import DeferredStore
 from tilecore.passes.producer_schedule import load_group
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, ceil_div, with_hint
@@ -148,8 +149,13 @@ def _places(
     )
 
 
-def chained_tile(loop: For, group: Group, round_: Var, names: Names) -> tuple[Stmt, ...]:
-    """The consumers' loop of one gemm, counting steps over all rounds; nothing is left running."""
+def chained_tile(
+    loop: For, group: Group, round_: Var, names: Names, late: DeferredStore | None = None
+) -> tuple[Stmt, ...]:
+    """The consumers' loop of one gemm, counting steps over all rounds; nothing is left running.
+
+    Parts of the store `late` of the round before go under the first steps.
+    """
     ring = group.ring
     base = Var(names.fresh("step_base"))
     step = binary("add", base, loop.var)
@@ -168,11 +174,21 @@ def chained_tile(loop: For, group: Group, round_: Var, names: Names) -> tuple[St
         after.append(wait_for(0, new))
     last = binary("add", base, binary("sub", loop.extent, const(1)))
     after.append(If(binary("gt", loop.extent, const(0)), (ring.release(last, 0),)))
+    first, loops = 0, []
+    if late is not None:
+        first = late.rounds
+        held = If(binary("gt", round_, const(0)), tuple(late.part(loop.var)))
+        begin = For(
+            loop.var, const(0), const(first), const(1), (*body, held),
+            LoopKind.UNROLL, None, (), loop.loc,
+        )  # fmt: skip
+        loops += renamed((begin,), names)
+    left = binary("sub", loop.extent, const(first))
     new_loop = For(
-        loop.var, const(0), loop.extent, const(1), tuple(body),
+        loop.var, const(first), left, const(1), tuple(body),
         LoopKind.SERIAL, None, loop.hints, loop.loc,
     )  # fmt: skip
-    return (Let(base, binary("mul", round_, loop.extent)), new_loop, *after)
+    return (Let(base, binary("mul", round_, loop.extent)), *loops, new_loop, *after)
 
 
 def loading_tile(loop: For, group: Group, round_: Var, names: Names) -> tuple[Stmt, ...]:

@@ -28,8 +28,8 @@ from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import boolean
-from tilecore.ir.expr import Call, Var, const, free_vars, walk
-from tilecore.ir.layout import Layout
+from tilecore.ir.expr import Call, Var, binary, const, free_vars, walk
+from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
@@ -47,6 +47,7 @@ from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.bulk_copies import BulkCopies
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
+from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_held
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.persistent_delayed import persistent_delayed
 from tilecore.passes.persistent_tiles import (
@@ -147,18 +148,43 @@ class _Specializer(BulkCopies):
         loads = (*lets, *loading_tile(loop, group, filled, self.names))
         ahead = tile_loop(self.kernel, first, filled, self.names, loads, sharers)
         producer = list(renamed((ahead,), self.names))
+        rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
+        late = self.deferred(loop, staying, rest)
         work: list[Stmt] = [*lets]
-        for stmt in staying:
+        for stmt in rest:
             if stmt is loop:
-                work += chained_tile(loop, group, taken, self.names)
+                work += chained_tile(loop, group, taken, self.names, late)
+            elif late is not None and stmt is late.store:
+                work += late.keep()
+            elif late is not None and late.declares(stmt):
+                continue
             else:
-                work.append(self.stored(stmt))
+                work.append(stmt)
         whole_loop = tile_loop(self.kernel, first, taken, self.names, tuple(work), sharers)
         consumer: list[Stmt] = [whole_loop]
-        if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in work):
+        if late is not None:
+            number = Var(self.names.fresh("part"))
+            parts = For(
+                number, const(0), const(late.rounds), const(1), tuple(late.part(number)),
+                LoopKind.UNROLL,
+            )  # fmt: skip
+            some = binary("gt", whole_loop.extent, const(0))
+            consumer = [*late.declarations(), whole_loop, If(some, (parts,))]
+        if any(is_held(s) for s in work):
             consumer.append(Intrinsic("bulk.finish"))
         self.kernel = kernel
         return self.assemble(inits, producer, consumer, plan.producer_warps)
+
+    def deferred(self, loop: For, staying: list[Stmt], rest: list[Stmt]) -> DeferredStore | None:
+        """The tile's store, if the next tile's first steps can run above it."""
+        copy = staying[-1]
+        if not isinstance(copy, Copy) or rest[-1] is copy:
+            return None
+        answer = self.bulk_plan(copy)
+        layout = self.layouts.get(copy.src.buffer.name)
+        if answer is None or not isinstance(layout, FragmentLayout):
+            return None
+        return deferred_store(loop, rest, layout, answer.rounds, self.names)
 
     def shared(self, group: Group, loop: For, plan: PipelinePlan, lets: tuple[Let, ...]) -> Group:
         """The group with the copies that neighbouring blocks need alike, if any."""

@@ -111,3 +111,17 @@ def test_clusters_share_the_tile_that_neighbours_need() -> None:
     assert "bulk_load_shared<2>" in lowered.source.text
     alone = lower(matmul(Matmul(128, 512, 128, tile_n=256)), backend="cuda_hopper")
     assert alone.source.kernels[0].cluster == (1, 1, 1)
+
+
+def test_a_store_leaves_under_the_next_tile() -> None:
+    case = Matmul(256, 1280, 320, tile_n=256, stages=2)  # ten tiles, five steps, four panels
+    text = lower(matmul(case), backend="cuda_hopper").source.text
+    assert "hopper::hold<" in text and "hopper::store_panel<" in text
+    assert "store_tile" not in text
+    got, want = run(case)
+    np.testing.assert_allclose(got, want, rtol=2.0**-11, atol=2e-2)
+
+
+def test_loops_shorter_than_a_store_keep_it_at_their_end() -> None:
+    text = lower(matmul(Matmul(256, 1280, 192, tile_n=256)), backend="cuda_hopper").source.text
+    assert "hopper::store_tile<" in text and "store_panel" not in text

@@ -10,6 +10,7 @@ from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import dtype_of
 from tilecore.ir.expr import Call, Const, Expr
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
@@ -141,13 +142,17 @@ def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
 
 
 def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    """One whole fragment, or a part of one that is held."""
     registers, staging, lane, *at = stmt.args
-    assert isinstance(registers, Region)
-    layout = printer.kernel.layout_of(registers.buffer)
+    hints = dict(stmt.hints)
+    layout = dict(printer.kernel.layouts)[str(hints["fragment"])]
     assert isinstance(layout, FragmentLayout)
     tile = accumulator_tile(layout)
     assert tile is not None
-    box = [int(extent) for extent in str(dict(stmt.hints)["box"]).split("x")]
+    function, part = "store_tile", ""
+    if stmt.op == "bulk.store_held":
+        function, part = "store_panel", f", {_expr(printer, at.pop(0))}"
+    box = [int(extent) for extent in str(hints["box"]).split("x")]
     row_axis = len(box) - 1 - box.index(WGMMA_M)
     group = "0"
     coordinates = [_expr(printer, c) for c in reversed(at)]
@@ -159,10 +164,18 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
         index = f"{index} % {WARPGROUP}"
     place = f"{_region(printer, staging)} + {group} * {SLOTS * WGMMA_M * PANEL}"
     return (
-        f"hopper::store_tile<{tile.columns}, {tile.row_tiles}, {row_axis}>"
+        f"hopper::{function}<{tile.columns}, {tile.row_tiles}, {row_axis}>"
         f"({_region(printer, registers)}, {place}, {_map_name(printer, stmt)}, {index}, "
-        f"{STORE_BARRIER} + {group}, hopper::at({', '.join(coordinates)}));"
+        f"{STORE_BARRIER} + {group}, hopper::at({', '.join(coordinates)}){part});"
     )
+
+
+def _bulk_hold_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    src, held = stmt.args
+    assert isinstance(held, Region)
+    (words,) = held.static_shape or (1,)
+    kind = printer.dialect.type_of(dtype_of(str(dict(stmt.hints)["dtype"])))
+    return f"hopper::hold<{kind}, {words}>({_region(printer, src)}, {_region(printer, held)});"
 
 
 def _finish_stores(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -289,6 +302,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "barrier.wait": _barrier("barrier_wait"),
         "bulk.load": _bulk_load,
         "bulk.store_fragment": _bulk_store_fragment,
+        "bulk.store_held": _bulk_store_fragment,
+        "bulk.hold_fragment": _bulk_hold_fragment,
         "bulk.finish": _finish_stores,
         "memory.publish": _statement("hopper::publish();"),
         "registers.fewer": _registers(0),

@@ -14,12 +14,16 @@ from tilecore.ir.dtypes import bfloat16, float16, float32
 from tilecore.ir.expr import const
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout, Mode, Swizzle
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, accumulator_layout
+from tilecore_backend_cuda_hopper.overlap import LARGEST, REGISTERS
 from tilecore_backend_cuda_hopper.wgmma_source import WGMMA_M
 
 PANEL = 64
 """Columns of a panel: one 128-byte row of a swizzled box."""
 SLOTS = 2
 """Panels that a warpgroup may have under way."""
+SPARE_REGISTERS = 36
+"""Registers besides the sums and a rounded tile: addresses, counters, places. 128 sums, 64 words
+and these fit the 232 registers of two consumer warpgroups (docs/performance-log.md, rule 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +89,13 @@ def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     box = [1] * dst.buffer.rank
     box[dst.axes[0]], box[last] = WGMMA_M, PANEL
     modes = (Mode(tile.groups * SLOTS * WGMMA_M, PANEL),), (Mode(PANEL, 1),)
-    return BulkCopyPlan("swizzle3", tuple(box), (), Layout(modes, Swizzle(3, 3, 3)))
+    staging = Layout(modes, Swizzle(3, 3, 3))
+    return BulkCopyPlan("swizzle3", tuple(box), (), staging, _rounds(tile))
+
+
+def _rounds(tile: AccumulatorTile) -> int:
+    """Panels that a warpgroup may store later; 0 where the rounded tile fits no registers."""
+    sums = tile.row_tiles * tile.columns // 2
+    _, most = REGISTERS.get(tile.groups, (0, LARGEST))
+    panels = tile.row_tiles * tile.columns // PANEL
+    return panels if sums + sums // 2 + SPARE_REGISTERS <= most else 0

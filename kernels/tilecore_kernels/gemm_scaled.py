@@ -1,0 +1,205 @@
+"""Matrix product of 8-bit floats with scales: ``C = (scale_a A) @ (scale_b B)^T``.
+
+Two ways of scaling. ``tensor``: one factor for all of A, one for all of B. ``block``: A has a
+factor for each row and 128 elements of k, B one for each 128 x 128 block; sums of 128 products are
+scaled and added in float32, which also keeps them precise where matrix units round. Both operands
+are stored along k: A (m, k), B (n, k).
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilecore.language as T
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+from tilecore.target import Target
+from tilecore_kernels.family import Arrays, Family
+from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
+from tilecore_kernels.tiles import ceildiv, dtype_bytes
+
+BLOCK = 128
+"""Elements along k, and columns of C, that share a factor of B."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledGemmProblem:
+    """One scaled product.
+
+    Attributes:
+        m: rows of A and C.
+        n: rows of B, columns of C.
+        k: length of the sums.
+        scaling: ``"tensor"`` or ``"block"``.
+        dtype: element type of A and B.
+        out_dtype: element type of C.
+    """
+
+    m: int
+    n: int
+    k: int
+    scaling: str = "tensor"
+    dtype: str = "float8_e4m3fn"
+    out_dtype: str = "bfloat16"
+
+    @property
+    def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the factors of A (a row for each 128 of k) and of B."""
+        if self.scaling == "tensor":
+            return (1,), (1,)
+        steps = ceildiv(self.k, BLOCK)
+        return (steps, self.m), (ceildiv(self.n, BLOCK), steps)
+
+
+def scaled_gemm(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
+    """Tile program: one block computes one tile of C."""
+    if problem.scaling == "tensor":
+        return _tensor_scaled(problem, config)
+    return _block_scaled(problem, config)
+
+
+def _tensor_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
+    m, n, k, dtype, out_dtype = problem.m, problem.n, problem.k, problem.dtype, problem.out_dtype
+    tile_m, tile_n, tile_k = config.block_m, config.block_n, config.block_k
+
+    @T.prim_func
+    def scaled_gemm(
+        A: T.Tensor((m, k), dtype),
+        B: T.Tensor((n, k), dtype),
+        ScaleA: T.Tensor((1,), "float32"),
+        ScaleB: T.Tensor((1,), "float32"),
+        C: T.Tensor((m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), threads=config.threads) as (
+            bx,
+            by,
+        ):
+            a = T.alloc_shared((tile_m, tile_k), dtype)
+            b = T.alloc_shared((tile_n, tile_k), dtype)
+            c = T.alloc_fragment((tile_m, tile_n), "float32")
+            T.use_swizzle(max(1, config.panel), enable=config.panel > 0)
+            T.clear(c)
+            for step in T.Pipelined(T.ceildiv(k, tile_k), num_stages=config.num_stages):
+                T.copy(A[by * tile_m, step * tile_k], a)
+                T.copy(B[bx * tile_n, step * tile_k], b)
+                T.gemm(a, b, c, transpose_B=True)
+            for i, j in T.Parallel(tile_m, tile_n):
+                c[i, j] = c[i, j] * (ScaleA[0] * ScaleB[0])
+            T.copy(c, C[by * tile_m, bx * tile_n])
+
+    return scaled_gemm
+
+
+def _block_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
+    m, n, k, dtype, out_dtype = problem.m, problem.n, problem.k, problem.dtype, problem.out_dtype
+    tile_m, tile_n = config.block_m, config.block_n
+    width = min(tile_n, BLOCK)  # columns that are summed at a time, under one factor of B
+    parts = tuple(range(tile_n // width))
+    shape_a, shape_b = problem.scale_shapes
+
+    @T.prim_func
+    def scaled_gemm(
+        A: T.Tensor((m, k), dtype),
+        B: T.Tensor((n, k), dtype),
+        ScaleA: T.Tensor(shape_a, "float32"),
+        ScaleB: T.Tensor(shape_b, "float32"),
+        C: T.Tensor((m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), threads=config.threads) as (
+            bx,
+            by,
+        ):
+            a = T.alloc_shared((tile_m, BLOCK), dtype)
+            b = T.alloc_shared((tile_n, BLOCK), dtype)
+            rows = T.alloc_shared((tile_m,), "float32")
+            scale = T.alloc_fragment((tile_m,), "float32")
+            part = T.alloc_fragment((tile_m, width), "float32")
+            sums = [T.alloc_fragment((tile_m, width), "float32") for _ in parts]
+            T.use_swizzle(max(1, config.panel), enable=config.panel > 0)
+            for p in parts:
+                T.clear(sums[p])
+            for step in T.Pipelined(shape_a[0], num_stages=config.num_stages):
+                T.copy(A[by * tile_m, step * BLOCK], a)
+                T.copy(B[bx * tile_n, step * BLOCK], b)
+                T.copy(ScaleA[step, by * tile_m], rows)
+                for p in parts:
+                    columns = ScaleB[(bx * tile_n + p * width) // BLOCK, step]
+                    for i in T.Parallel(tile_m):
+                        scale[i] = rows[i] * columns
+                    T.gemm(
+                        a, b[p * width : (p + 1) * width, :], part,
+                        transpose_B=True, clear_accum=True,
+                    )  # fmt: skip
+                    for i, j in T.Parallel(tile_m, width):
+                        sums[p][i, j] += part[i, j] * scale[i]
+            for p in parts:
+                T.copy(sums[p], C[by * tile_m, bx * tile_n + p * width])
+
+    return scaled_gemm
+
+
+def reference(
+    problem: ScaledGemmProblem,
+    a: np.ndarray,
+    b: np.ndarray,
+    scale_a: np.ndarray,
+    scale_b: np.ndarray,
+) -> Arrays:
+    """The product in float64."""
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    if problem.scaling == "tensor":
+        return ((left @ right.T) * float(scale_a[0]) * float(scale_b[0]),)
+    of_a = np.repeat(scale_a.astype(np.float64).T, BLOCK, axis=1)[:, : problem.k]
+    of_b = np.repeat(np.repeat(scale_b.astype(np.float64), BLOCK, axis=0), BLOCK, axis=1)
+    return ((left * of_a) @ (right * of_b[: problem.n, : problem.k]).T,)
+
+
+def inputs(problem: ScaledGemmProblem, rng: np.random.Generator) -> Arrays:
+    """Normally distributed values with positive factors around one."""
+    dtype = numpy_dtype(dtype_of(problem.dtype))
+    values = [
+        rng.standard_normal(s).astype(dtype)
+        for s in ((problem.m, problem.k), (problem.n, problem.k))
+    ]
+    factors = [rng.uniform(0.5, 1.5, s).astype(np.float32) for s in problem.scale_shapes]
+    return (*values, *factors)
+
+
+def configs(problem: ScaledGemmProblem, target: Target) -> Sequence[GemmConfig]:
+    """Legal tiles, the first choice in front."""
+    k = max(BLOCK, problem.k)
+    found = gemm_configs(problem.m, problem.n, k, dtype_bytes(problem.dtype), 4, target)
+    if problem.scaling == "tensor":
+        return found
+    return [
+        c for c in found if c.block_k == BLOCK and (c.block_n <= BLOCK or c.block_n % BLOCK == 0)
+    ]
+
+
+def _bytes_moved(problem: ScaledGemmProblem) -> float:
+    read = (problem.m + problem.n) * problem.k * dtype_bytes(problem.dtype)
+    return float(read + problem.m * problem.n * dtype_bytes(problem.out_dtype))
+
+
+SCALED_GEMM = Family(
+    name="scaled_gemm",
+    program=scaled_gemm,
+    inputs=inputs,
+    outputs=lambda p: (((p.m, p.n), p.out_dtype),),
+    reference=reference,
+    configs=configs,
+    problems=(
+        *(ScaledGemmProblem(size, size, size) for size in (4096, 8192)),
+        ScaledGemmProblem(4096, 7168, 2048),
+        *(
+            ScaledGemmProblem(m, n, k, "block")
+            for n, k in ((2112, 7168), (24576, 1536), (7168, 16384), (4096, 7168), (7168, 2048))
+            for m in (64, 128, 4096)
+        ),
+    ),
+    flops=lambda p: 2.0 * p.m * p.n * p.k,
+    bytes_moved=_bytes_moved,
+)
