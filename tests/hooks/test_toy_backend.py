@@ -16,7 +16,7 @@ import pytest
 HERE = Path(__file__).parent
 TOY = HERE.parent / "toy_backend"
 
-PROGRAM = '''
+PROGRAM = """
 import numpy as np, tilecore, tilecore.language as T
 
 @T.prim_func
@@ -55,7 +55,7 @@ except tilecore.errors.UnsupportedError as error:
 else:
     raise AssertionError("the toy has no gemm")
 print("right")
-'''
+"""
 
 
 def test_plugin_is_small() -> None:

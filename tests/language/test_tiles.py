@@ -236,15 +236,33 @@ def test_gemm_errors():
     refused(from_global, "operand A of T.gemm lives in the wrong memory")
 
 
+def test_a_parallel_nest_in_one_joins_it_or_runs_round_by_round():
+    def joined(A, R, bx, by):
+        for i in T.Parallel(8):
+            for j in T.Parallel(16):
+                R[i, j] = 1
+
+    def rounds(A, R, bx, by):
+        for i in T.Parallel(8):
+            R[i, 0] = 2
+            for j in T.Parallel(i + 1):
+                R[i, j] = 1
+
+    def before(A, R, bx, by):
+        for i in T.Parallel(8):
+            for j in T.Parallel(4):
+                R[i, j] = 1
+            R[i, 0] = 2
+
+    assert "parallel (i, j) in (8, 16) {" in text(joined)
+    for body in (rounds, before):
+        assert "parallel (i) in (8) {" in text(body) and "for j in serial" in text(body)
+
+
 def test_tile_operations_do_not_nest_in_parallel():
     def copy(A, R, bx, by):
         for i in T.Parallel(8):
             T.copy(A[0:1, 0:48], R[0:1, 0:48])
-
-    def parallel(A, R, bx, by):
-        for i in T.Parallel(8):
-            for j in T.Parallel(8):
-                R[i, j] = 1
 
     def shared(A, R, bx, by):
         for i in T.Parallel(8):
@@ -260,7 +278,6 @@ def test_tile_operations_do_not_nest_in_parallel():
                 continue
 
     refused(copy, "T.copy inside T.Parallel")
-    refused(parallel, "T.Parallel inside T.Parallel")
     refused(shared, "T.alloc_shared inside T.Parallel")
     refused(leave, "`break` inside T.Parallel")
     refused(leave_grid, "`continue` inside T.grid")

@@ -49,6 +49,7 @@ MODULES = {
     "tileop.base": "tilecore.language",
     "transform": "tilecore.compat.transform",
     "tvm": "tilecore.compat.tvm",
+    "tvm.target": "tilecore.compat.tvm.target",
     "tvm.tirx": "tilecore.compat.tvm.tirx",
     "utils": "tilecore.compat.utils",
     "utils.tensor": "tilecore.compat.utils.tensor",

@@ -75,6 +75,18 @@ def _search(
     return best
 
 
+def split_options(
+    make: Callable[..., Any], config: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A configuration's arguments, and the compile options among them (``pass_configs``)."""
+    known = inspect.signature(make).parameters
+    options = {name for name in ("pass_configs",) if name in config and name not in known}
+    return (
+        {name: value for name, value in config.items() if name not in options},
+        {name: config[name] for name in options},
+    )
+
+
 class Tuned:
     """A jit function whose missing arguments are searched for, once per set of arguments."""
 
@@ -107,23 +119,25 @@ class Tuned:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the jit function, with the best configuration."""
         configs = self._configs(args, kwargs)
-        names = set(configs[0]) if configs else set()
+        names = set(configs[0]) - {"pass_configs"} if configs else set()
         bound = inspect.signature(self.inner.function).bind_partial(*args, **kwargs)
-        if names <= set(bound.arguments):  # every choice is made
+        if names and names <= set(bound.arguments):  # every choice is made
             return self.inner(*args, **kwargs)
         key = (repr([getattr(a, "shape", a) for a in args]), repr(sorted(kwargs)))
         if key not in self._found:
             self._found[key] = self._run(configs, args, kwargs)
         found = self._found[key]
         if self.inner.is_eager:
-            return self.inner(*args, **{**found.config, **kwargs})
+            config, options = split_options(self.inner.function, found.config)
+            return self.inner.with_options(options)(*args, **{**config, **kwargs})
         return found.kernel
 
     def _run(
         self, configs: list[dict[str, Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> AutotuneResult:
         def make(config: dict[str, Any]) -> JITKernel:
-            return self.inner.compile(*args, **{**config, **kwargs})
+            config, options = split_options(self.inner.function, config)
+            return self.inner.with_options(options).compile(*args, **{**config, **kwargs})
 
         if self.inner.is_eager:
             tensors = [value for value in args if hasattr(value, "shape")]
@@ -195,9 +209,11 @@ class AutoTuner:
             values = inputs(kernel)
             return float(do_bench(lambda: kernel(*values), warmup, rep))
 
-        found = _search(
-            lambda config: compile(self._make(**config), **self._compile), self._configs, measure
-        )
+        def make(config: dict[str, Any]) -> JITKernel:
+            config, options = split_options(self._make, config)
+            return compile(self._make(**config), **{**self._compile, **options})
+
+        found = _search(make, self._configs, measure)
         if reference is not None:
             values = inputs(found.kernel)
             found.ref_latency = float(do_bench(lambda: reference(*values), warmup, rep))

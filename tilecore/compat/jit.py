@@ -64,6 +64,8 @@ def par_compile(funcs: Iterable[Any], *, num_workers: int | None = None, **optio
 class JITImpl:
     """A decorated function of either style: calling it gives a kernel, or results."""
 
+    __test__ = False  # its name may begin so: it is no test
+
     def __init__(
         self, function: FunctionType, outer: Mapping[str, Any], options: Mapping[str, Any]
     ) -> None:
@@ -71,6 +73,7 @@ class JITImpl:
         self._outer = outer
         self._given = dict(options)
         self._kernels: dict[int, JITKernel] = {}
+        self._variants: dict[str, JITImpl] = {}
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -78,6 +81,15 @@ class JITImpl:
         """The function under tilecore's own decorator; options are looked at by the first call."""
         options = _chosen(**self._given)
         return JitFunction(self.function, self._outer, options)
+
+    def with_options(self, options: Mapping[str, Any]) -> JITImpl:
+        """The same function under further compile options; itself when there are none."""
+        if not options:
+            return self
+        key = repr(sorted(options.items()))
+        if key not in self._variants:
+            self._variants[key] = JITImpl(self.function, self._outer, {**self._given, **options})
+        return self._variants[key]
 
     @property
     def is_eager(self) -> bool:

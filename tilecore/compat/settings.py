@@ -41,6 +41,10 @@ settings = Settings(
 """The settings of this process."""
 
 
+current_targets: list[str] = []
+"""Targets of the ``with`` blocks that are open, innermost last."""
+
+
 def use(backend: str | None = None, device: str = "native", *, quick: bool = False) -> None:
     """Compile for `backend` and `device` from now on, whatever target a program names."""
     settings.backend, settings.device, settings.quick = backend, device, quick
@@ -64,6 +68,8 @@ def backend_for(target: object) -> str | None:
     """
     if settings.backend is not None:
         return settings.backend
+    if target_kind(target) is None and current_targets:
+        target = current_targets[-1]
     kind = target_kind(target)
     if kind is None:
         return None

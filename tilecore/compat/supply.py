@@ -37,7 +37,9 @@ def torch_dtype(dtype: DType) -> Any:
     """
     import torch
 
-    name = {"boolean": "bool", "float4_e2m1fn": "uint8", "int4": "int8"}.get(dtype.name, dtype.name)
+    name = {"boolean": "bool", "float4_e2m1fn": "uint8", "int4": "int8", "tfloat32": "float32"}.get(
+        dtype.name, dtype.name
+    )
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise UnsupportedError(f"torch has no dtype {dtype.name}")

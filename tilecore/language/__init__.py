@@ -50,6 +50,7 @@ from tilecore.language.atomic_ops import (
     atomic_sub,
     atomic_xor,
 )
+from tilecore.language.control import WhileBlock as While
 from tilecore.language.convolution import c2d_im2col, im2col
 from tilecore.language.debug_ops import device_assert
 from tilecore.language.debug_ops import print_ as print
@@ -64,6 +65,7 @@ from tilecore.language.kernel import (
     get_thread_binding,
     get_thread_bindings,
     get_thread_extent,
+    thread_binding,
 )
 from tilecore.language.kernel import Kernel_ as Kernel
 from tilecore.language.lane_reduce import attr, comm_reducer, tvm_thread_allreduce
@@ -139,6 +141,7 @@ from tilecore.language.reducers import (
     reducer_update,
 )
 from tilecore.language.refused import refuse_name
+from tilecore.language.rounding import FUNCTIONS as _ROUNDING
 from tilecore.language.sparse import gemm_sp
 from tilecore.language.sync_ops import (
     async_commit,
@@ -170,6 +173,7 @@ from tilecore.language.tile_ops import (
     transpose,
     view,
 )
+from tilecore.language.tile_scheduler import PersistentTileScheduler
 from tilecore.language.types import BufferType as Buffer
 from tilecore.language.types import Dimension as Var
 from tilecore.language.types import (
@@ -195,43 +199,43 @@ def _check_calls() -> None:
 
 def __getattr__(name: str) -> Any:
     """Dtypes, math functions, and a reasoned refusal of what is not supported."""
-    found = _DTYPES.get(name, _MATH.get(name))
+    found = _DTYPES.get(name) or _MATH.get(name) or _ROUNDING.get(name)
     if found is not None:
         return found
     return refuse_name(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_DTYPES, *_MATH})
+    return sorted({*__all__, *_DTYPES, *_MATH, *_ROUNDING})
 
 
 __all__ = [
     "Buffer", "Cast", "ClusterKernel", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel",
-    "Layout", "LocalBuffer", "Macro", "Not", "Parallel", "Persistent", "Pipelined", "PrimFunc",
-    "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor", "Unroll", "Var",
-    "Vectorized", "abs", "align_up", "all_of", "alloc_barrier", "alloc_buffer", "alloc_fragment",
-    "alloc_global", "alloc_local", "alloc_reducer", "alloc_shared", "alloc_var",
-    "annotate_consumer_reg_alloc", "annotate_l2_hit_ratio", "annotate_layout",
-    "annotate_min_blocks_per_sm", "annotate_producer_reg_dealloc", "annotate_restrict_buffers",
-    "annotate_safe_value", "any_of", "assume", "async_commit", "async_copy", "async_wait", "atan",
-    "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_and", "atomic_exchange", "atomic_load",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_sub", "atomic_xor", "attr",
-    "barrier_arrive", "barrier_wait", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "c2d_im2col", "cast", "ceildiv", "clamp", "clear", "comm_reducer", "const", "copy", "cosh",
-    "cummax", "cumsum", "dec_max_nreg", "device_assert", "disable_warp_group_reg_alloc", "dp4a",
-    "dtype", "dynamic", "empty", "evaluate", "fill", "finalize_reducer", "floordiv", "floormod",
-    "gemm", "gemm_sp", "get_block_binding", "get_block_bindings", "get_thread_binding",
-    "get_thread_bindings", "get_thread_extent", "grid", "if_then_else", "im2col", "inc_max_nreg",
-    "index_to_coordinates", "infinity", "let", "macro", "make_linear_layout",
-    "make_swizzled_layout",
-    "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
-    "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive", "named_barrier_sync",
-    "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr", "ptx_commit_group",
-    "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
-    "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update",
-    "reinterpret", "reshape", "serial", "set_max_nreg", "shift_left", "shift_right", "sinh",
-    "symbolic", "sync_threads", "sync_warp", "transpose", "truncdiv", "truncmod",
-    "tvm_thread_allreduce", "unroll", "use_swizzle", "vectorized", "view", "warps", "ws",
+    "Layout", "LocalBuffer", "Macro", "Not", "Parallel", "Persistent", "PersistentTileScheduler",
+    "Pipelined", "PrimFunc", "Ref", "Select", "Serial", "SharedBuffer", "StridedTensor", "Tensor",
+    "Unroll", "Var", "Vectorized", "While", "abs", "align_up", "all_of", "alloc_barrier",
+    "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
+    "alloc_shared", "alloc_var", "annotate_consumer_reg_alloc", "annotate_l2_hit_ratio",
+    "annotate_layout", "annotate_min_blocks_per_sm", "annotate_producer_reg_dealloc",
+    "annotate_restrict_buffers", "annotate_safe_value", "any_of", "assume", "async_commit",
+    "async_copy", "async_wait", "atan", "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_and",
+    "atomic_exchange", "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store",
+    "atomic_sub", "atomic_xor", "attr", "barrier_arrive", "barrier_wait", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "c2d_im2col", "cast", "ceildiv", "clamp", "clear",
+    "comm_reducer", "const", "copy", "cosh", "cummax", "cumsum", "dec_max_nreg", "device_assert",
+    "disable_warp_group_reg_alloc", "dp4a", "dtype", "dynamic", "empty", "evaluate", "fill",
+    "finalize_reducer", "floordiv", "floormod", "gemm", "gemm_sp", "get_block_binding",
+    "get_block_bindings", "get_thread_binding", "get_thread_bindings", "get_thread_extent", "grid",
+    "if_then_else", "im2col", "inc_max_nreg", "index_to_coordinates", "infinity", "let", "macro",
+    "make_linear_layout", "make_swizzled_layout", "max", "max_value", "mbarrier_arrive",
+    "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity", "min", "min_value",
+    "named_barrier_arrive", "named_barrier_sync", "no_set_max_nreg", "parallel", "pow",
+    "prim_func", "print", "ptr", "ptx_commit_group", "ptx_wait_group", "reduce", "reduce_absmax",
+    "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min",
+    "reduce_sum", "reducer_init", "reducer_update", "reinterpret", "reshape", "serial",
+    "set_max_nreg", "shift_left", "shift_right", "sinh", "symbolic", "sync_threads", "sync_warp",
+    "thread_binding", "transpose", "truncdiv", "truncmod", "tvm_thread_allreduce", "unroll",
+    "use_swizzle", "vectorized", "view", "warps", "ws",
 ]  # fmt: skip
 
 _check_calls()

@@ -116,9 +116,16 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferValue:
     return BufferValue(buffer)
 
 
-def empty(shape: Any, dtype: Any = "float32") -> BufferValue:
-    """An output tensor of an eager function: allocated by the call, and returned."""
+def empty(*shape: Any, dtype: Any = None) -> BufferValue:
+    """An output tensor of an eager function: allocated by the call, and returned.
+
+    ``T.empty((m, n), dtype)`` or ``T.empty(m, n, dtype=dtype)``; float32 where no dtype is given.
+    """
     builder = current()
+    if dtype is None and len(shape) > 1 and isinstance(shape[-1], str | type):
+        shape, dtype = shape[:-1], shape[-1]
+    extent = shape[0] if len(shape) == 1 else shape
+    kind = make_dtype("float32" if dtype is None else dtype).ir
     if builder.eager is None:
         fail(
             "T.empty outside of an eager function",
@@ -126,8 +133,8 @@ def empty(shape: Any, dtype: Any = "float32") -> BufferValue:
             hint="in a T.prim_func, name the output as a parameter and use out_idx=",
         )
     name = builder.unique(builder.take_hint("output"))
-    extents = shape_exprs(shape, "T.empty")
-    buffer = Buffer(name, extents, make_dtype(dtype).ir, Scope.GLOBAL, loc=caller_loc())
+    extents = shape_exprs(extent, "T.empty")
+    buffer = Buffer(name, extents, kind, Scope.GLOBAL, loc=caller_loc())
     builder.params.append(buffer)
     builder.outputs.append(name)
     builder.declare_host(name)

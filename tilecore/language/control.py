@@ -16,6 +16,7 @@ from tilecore.ir.stmts import Assert, Break, Continue, If, Stmt, While
 from tilecore.language import bindings
 from tilecore.language import operators as ops
 from tilecore.language.builder import Frame, current
+from tilecore.language.kernel import Bound
 from tilecore.language.locate import caller_loc, fail
 from tilecore.language.loops import LoopSpec, serial
 from tilecore.language.run_loops import run_spec
@@ -112,6 +113,8 @@ class Loop(_Loop):
         self.builder.loops.append(self)
         if isinstance(self.iterable, LoopSpec):
             yield from run_spec(self.builder, self.iterable, self.targets, self.loc)
+        elif isinstance(self.iterable, Bound):
+            yield from self.iterable
         elif isinstance(self.iterable, Operators | BufferValue):
             fail(
                 "a `for` loop over a value of the program",
@@ -191,6 +194,36 @@ class WhileLoop(_Loop):
         kept = self._after(values)
         self._retire()
         return kept
+
+
+class WhileBlock:
+    """``with T.While(condition):`` for authors who write the loop as a block.
+
+    The condition is the one that was passed: it is evaluated anew in each round.
+    """
+
+    def __init__(self, condition: Any) -> None:
+        self.builder = current()
+        self.builder.require_kernel("T.While")
+        if not is_runtime(condition):
+            fail(
+                "T.While needs a condition of the program",
+                expected="a value that the body changes",
+                got=repr(condition),
+                hint="write a Python `while` for what is known while tracing",
+            )
+        if self.builder.inside("parallel"):
+            fail("a runtime `while` inside T.Parallel", expected="T.serial with a bound")
+        self.loc = caller_loc()
+        self.condition = ops.truth(condition)
+        self.frame: Frame | None = None
+
+    def __enter__(self) -> None:
+        self.frame = self.builder.push("while")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is None and self.frame is not None:
+            self.builder.emit(While(self.condition, self.builder.pop(self.frame), self.loc))
 
 
 class Branch:

@@ -43,6 +43,8 @@ class JitFunction:
         is_eager: whether calling it runs (else calling it returns a kernel).
     """
 
+    __test__ = False  # its name may begin so: it is no test
+
     def __init__(
         self, function: FunctionType, outer: Mapping[str, Any], options: Mapping[str, Any]
     ) -> None:
@@ -91,19 +93,26 @@ class JitFunction:
     def _split(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """Arguments by name, and T.const sizes given by name in place of tensors."""
+        """Arguments by name, and T.const sizes given by name in place of tensors.
+
+        Tensors that are left out, and scalars of the call, are known by their declarations alone.
+        """
+        if not self.is_eager:
+            return self._bind(args, kwargs), {}
         known = self._signature.parameters
         sizes = {name: value for name, value in kwargs.items() if name not in known}
-        if not sizes or not self.is_eager:
-            return self._bind(args, kwargs), {}
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ArgumentError(f"size {name} must be an integer", got=value)
-        bound = self._signature.bind_partial(
-            *args, **{name: value for name, value in kwargs.items() if name in known}
-        )
+        given = {name: value for name, value in kwargs.items() if name in known}
+        try:
+            bound = self._signature.bind_partial(*args, **given)
+        except TypeError as error:
+            raise ArgumentError(f"call of {self.function.__name__}: {error}") from None
         bound.apply_defaults()
-        return {name: bound.arguments.get(name, UNKNOWN_TENSOR) for name in known}, sizes
+        scalars = _runtime_scalars(self._annotations)
+        missing = {name: None if name in scalars else UNKNOWN_TENSOR for name in known}
+        return {**missing, **bound.arguments}, sizes
 
     def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
         made = self.function(*args, **kwargs)
@@ -157,9 +166,9 @@ class JitFunction:
         if key is not None and key in self._quick:
             kernel, places = self._quick[key]
             return kernel(*[args[place] for place in places])
+        arguments = list(self._bind(args, kwargs).items())
         kernel = self.compile(*args, **kwargs)
         scalars = _runtime_scalars(self._annotations)
-        arguments = list(self._bind(args, kwargs).items())
         places = tuple(
             place
             for place, (name, value) in enumerate(arguments)
@@ -228,9 +237,21 @@ def freeze(value: Any) -> Any:
 
 
 def is_eager(function: FunctionType) -> bool:
-    """True when the function's own body holds the program, not a nested prim_func."""
-    body = function_tree(function).body
-    return any(_holds_program(statement) for statement in body)
+    """True when the function's own body holds the program, not a nested prim_func.
+
+    So it is when it launches a kernel, or declares tensors (of its body or of its signature) and
+    leaves the launch to a macro.
+    """
+    tree = function_tree(function)
+    if any(_holds_program(statement) for statement in tree.body):
+        return True
+    nested = any(isinstance(node, ast.FunctionDef) for node in tree.body)
+    args = tree.args
+    typed = [one.annotation for one in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    return not nested and any(one is not None and _names_tensor(one) for one in typed)
+
+
+_TENSORS = ("Tensor", "StridedTensor")
 
 
 def _holds_program(node: ast.AST) -> bool:
@@ -238,7 +259,16 @@ def _holds_program(node: ast.AST) -> bool:
         return False
     if isinstance(node, ast.Call) and _last_name(node.func) in ("Kernel", "ClusterKernel", "const"):
         return True
+    if isinstance(node, ast.AnnAssign) and node.value is None and _names_tensor(node.annotation):
+        return True
     return any(_holds_program(child) for child in ast.iter_child_nodes(node))
+
+
+def _names_tensor(node: ast.expr) -> bool:
+    """True for ``T.Tensor(...)`` and ``T.Tensor[...]`` (torch.Tensor alone is no declaration)."""
+    if isinstance(node, ast.Call):
+        return _last_name(node.func) in _TENSORS
+    return isinstance(node, ast.Subscript) and _last_name(node.value) in _TENSORS
 
 
 def _last_name(node: ast.expr) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -12,8 +13,9 @@ from tilecore.ir.program import Kernel
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, Frame, KernelState, current
 from tilecore.language.lets import tidy
+from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail, refuse
-from tilecore.language.values import Scalar
+from tilecore.language.values import Scalar, expr_text
 
 DEFAULT_THREADS = 128
 
@@ -151,6 +153,68 @@ def get_thread_binding(dim: int = 0) -> Scalar:
 def get_thread_bindings() -> tuple[Scalar, Scalar, Scalar]:
     """`get_thread_binding` along all three axes."""
     return get_thread_binding(0), get_thread_binding(1), get_thread_binding(2)
+
+
+_AXES = {"x": 0, "y": 1, "z": 2}
+
+
+def thread_binding(
+    start: Any,
+    stop: Any = None,
+    thread: str | None = None,
+    *,
+    annotations: Any = None,
+) -> Bound:
+    """An index that the launch gives: ``tx = T.thread_binding(0, 128, thread="threadIdx.x")``.
+
+    Also as a loop, ``for tx in T.thread_binding(128, thread="threadIdx.x")``, which runs its body
+    once in each lane. The extent is that of the kernel's axis.
+
+    Args:
+        start: 0, or the extent where `stop` is left out.
+        stop: the extent.
+        thread: ``"threadIdx.x"``, ``"blockIdx.y"`` and their kind.
+        annotations: further advice, not needed here.
+
+    Raises:
+        LanguageError: outside a kernel, an unknown axis, or another extent than the kernel's.
+    """
+    del annotations
+    if isinstance(stop, str):
+        start, stop, thread = 0, start, stop
+    elif stop is None:
+        start, stop = 0, start
+    kind, _, axis = (thread or "").partition(".")
+    if kind not in ("threadIdx", "blockIdx") or axis not in _AXES:
+        fail(
+            "T.thread_binding names no axis",
+            expected="thread='threadIdx.x', 'blockIdx.x' or their y and z",
+            got=thread,
+        )
+    kernel = current().require_kernel("T.thread_binding")
+    dim = _AXES[axis]
+    have: tuple[Any, ...] = kernel.thread_dims if kind == "threadIdx" else kernel.grid
+    extent: Any = have[dim] if dim < len(have) else 1
+    given = ops.as_index(stop, "extent of T.thread_binding")
+    if ops.static_int(start, "start of T.thread_binding", at_least=0) or not is_equal(
+        given, ops.as_index(extent)
+    ):
+        fail(
+            f"T.thread_binding({thread}) differs from the kernel's axis",
+            expected=f"0 to {expr_text(ops.as_index(extent))}",
+            got=f"{start} to {expr_text(given)}",
+        )
+    index = get_thread_binding(dim) if kind == "threadIdx" else get_block_binding(dim)
+    return Bound(index.expr)
+
+
+class Bound(Scalar):
+    """The index that `thread_binding` gives; a loop over it has one round."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Scalar]:
+        yield Scalar(self.expr)
 
 
 def get_thread_extent(dim: int = 0) -> int:

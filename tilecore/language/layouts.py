@@ -303,7 +303,7 @@ class CompilersChoice:
     """A layout that the compiler is to choose: conflict-free, as the accesses need it."""
 
 
-def make_swizzled_layout(value: Any, **advice: Any) -> CompilersChoice:
+def make_swizzled_layout(value: Any, *operand: Any, **advice: Any) -> CompilersChoice:
     """A swizzled layout of a shared buffer, against bank conflicts.
 
     Which swizzle is conflict-free depends on the instructions that access the buffer. The compiler
@@ -311,9 +311,10 @@ def make_swizzled_layout(value: Any, **advice: Any) -> CompilersChoice:
 
     Args:
         value: a shared buffer, or its shape.
+        operand: the vocabulary's facts about accesses (extents, element bits), not needed here.
         advice: the vocabulary's options about operands (k_major, allow_pad), not needed here.
     """
-    del advice
+    del operand, advice
     _shape(_extents(value), 1 << 62)
     return CompilersChoice()
 

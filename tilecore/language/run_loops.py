@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tilecore.errors import Loc
-from tilecore.ir.expr import Var
+from tilecore.ir.expr import Var, const, free_vars
 from tilecore.ir.stmts import For, Parallel, Stmt
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder
@@ -48,17 +49,59 @@ def _yielded(variables: tuple[Var, ...]) -> Any:
 def _run_parallel(
     builder: Builder, spec: LoopSpec, targets: tuple[str, ...], loc: Loc | None
 ) -> Iterator[Any]:
-    if builder.inside("parallel"):
-        fail("T.Parallel inside T.Parallel", hint="give all extents to one T.Parallel(m, n)")
+    """The outermost nest goes over the lanes. One inside it extends the nest where it is all of
+    its body, and runs round by round where it is not."""
+    if builder.inside("parallel") and not _may_join(builder, spec):
+        yield from _run_for(builder, spec, targets, loc)
+        return
     variables = loop_vars(builder, spec, targets)
     extents = tuple(extent for _, extent, _ in spec.axes)
+    joins = builder.inside("parallel")
     frame = builder.push("parallel", (var.name for var in variables))
     frame.vars, frame.extents = variables, extents
     yield _yielded(variables)
     body = builder.pop(frame)
-    builder.emit(Parallel(variables, extents, body, spec.hints, loc))
+    if joins:
+        builder.emit(Parallel(variables, extents, body, spec.hints, loc))
+        return
+    builder.emit(_joined(Parallel(variables, extents, body, spec.hints, loc)))
     for action in frame.after:
         action()
+
+
+def _may_join(builder: Builder, spec: LoopSpec) -> bool:
+    """True at the top of a parallel nest, for extents that do not depend on its variables."""
+    outer = builder.frames[-1]
+    if outer.kind != "parallel" or outer.stmts:
+        return False
+    names = {var.name for var in outer.vars}
+    used = {var.name for _, extent, _ in spec.axes for var in free_vars(extent)}
+    return not names & used
+
+
+def _joined(stmt: Parallel) -> Parallel:
+    """A nest that is all of the outer body becomes one with it, else rounds of each iteration."""
+    body = stmt.body
+    if len(body) == 1 and isinstance(body[0], Parallel):
+        inner = _joined(body[0])
+        return Parallel(
+            stmt.vars + inner.vars,
+            stmt.extents + inner.extents,
+            inner.body,
+            tuple(sorted({**dict(inner.hints), **dict(stmt.hints)}.items())),
+            stmt.loc,
+        )
+    rounds = tuple(_rounds(one) if isinstance(one, Parallel) else one for one in body)
+    return replace(stmt, body=rounds)
+
+
+def _rounds(stmt: Parallel) -> Stmt:
+    inner = _joined(stmt)
+    body: tuple[Stmt, ...] = inner.body
+    for var, extent in reversed(list(zip(inner.vars, inner.extents, strict=True))):
+        zero, one = const(0, var.dtype), const(1, var.dtype)
+        body = (For(var, zero, extent, one, body, loc=inner.loc),)
+    return body[0]
 
 
 def _run_for(

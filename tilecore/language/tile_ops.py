@@ -239,25 +239,34 @@ def _check_gemm_dtypes(a: Region, b: Region, c: Region) -> None:
 
 
 def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) -> None:
-    """``dst[j, i] = src[i, j]`` for two-dimensional tiles."""
+    """``dst[..., j, i] = src[..., i, j]``: the last two axes change places."""
     builder = tile_builder("T.transpose")
     source = region_of(src, "source of T.transpose")
     target = region_of(dst, "destination of T.transpose")
-    if len(source.axes) != 2 or len(target.axes) != 2:
-        fail("T.transpose takes matrices", got=shape_text(source.shape))
-    rows, columns = source.shape
-    if not (is_equal(rows, target.shape[1]) and is_equal(columns, target.shape[0])):
+    if len(source.axes) < 2:
+        fail(
+            "T.transpose takes two axes or more",
+            expected="a matrix, or a stack of them",
+            got=shape_text(source.shape),
+        )
+    *outer, rows, columns = source.shape
+    wanted = (*outer, columns, rows)
+    if len(wanted) != len(target.shape) or not all(map(is_equal, wanted, target.shape)):
         fail(
             "shapes differ in T.transpose",
-            expected=shape_text((columns, rows)),
+            expected=shape_text(wanted),
             got=f"{shape_text(target.shape)} of {target.buffer.name}",
         )
-    i, j = (Var(builder.unique(name), int32) for name in "ij")
-    value = ops.cast_expr(Load(source.buffer, source.indices((i, j))), target.dtype)
-    frame = builder.push("parallel", (i.name, j.name))
-    builder.emit(Store(target.buffer, target.indices((j, i)), value, caller_loc()))
+    names = "ijklmn"[: len(wanted)] if len(wanted) <= 6 else ["i"] * len(wanted)
+    variables = tuple(Var(builder.unique(name), int32) for name in names)
+    *stack, i, j = variables
+    value = ops.cast_expr(Load(source.buffer, source.indices(variables)), target.dtype)
+    frame = builder.push("parallel", (var.name for var in variables))
+    place = target.indices((*stack, j, i))
+    builder.emit(Store(target.buffer, place, value, caller_loc()))
     body = builder.pop(frame)
-    builder.emit(Parallel((i, j), (rows, columns), body, make_hints({}, annotations), caller_loc()))
+    hints = make_hints({}, annotations)
+    builder.emit(Parallel(variables, source.shape, body, hints, caller_loc()))
 
 
 def dp4a(A: Any, B: Any, C: Any) -> None:

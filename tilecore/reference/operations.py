@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 
@@ -130,8 +131,19 @@ def _reciprocal(x: Array) -> Array:
     return 1.0 / np.asarray(x)
 
 
+def _fma_one(a: float, b: float, c: float) -> float:
+    """``a * b + c`` rounded once."""
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact) if exact else a * b + c  # the sign of a zero
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
 def _fma(a: Array, b: Array, c: Array) -> Array:
-    return a * b + c
+    return np.asarray(np.frompyfunc(_fma_one, 3, 1)(a, b, c), dtype=np.float64)
 
 
 # `round` takes ties to even, as IEEE's default rounding does.

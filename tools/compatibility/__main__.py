@@ -70,11 +70,11 @@ def main() -> int:
     from tools.compatibility.child import TESTS_EACH
     from tools.compatibility.document import document
     from tools.compatibility.pool import Result, run_all
-    from tools.compatibility.verdict import load_dialects
+    from tools.compatibility.vocabulary import load_vocabulary
 
     assert tilecore.compat.settings.settings.backend == given.backend
     torch.set_num_threads(1)
-    load_dialects(given.checkout)
+    load_vocabulary(given.checkout)
     with tempfile.TemporaryDirectory() as temporary:
         work = given.keep or Path(temporary)
         root = work / "programs"
@@ -95,7 +95,14 @@ def main() -> int:
 
         deadline = None if given.minutes is None else time.time() + 60 * given.minutes
         for result in run_all(
-            todo, root, work, jobs=given.jobs, limit=given.limit, deadline=deadline, report=report
+            todo,
+            root,
+            given.checkout.resolve(),
+            work,
+            jobs=given.jobs,
+            limit=given.limit,
+            deadline=deadline,
+            report=report,
         ):
             done[result.path] = result
     results = [done[path] for path in paths if path in done]

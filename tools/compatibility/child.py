@@ -17,6 +17,7 @@ import pytest
 
 from tilecore import driver
 from tools.compatibility.host_device import OnHost, pretend
+from tools.compatibility.reachable import reached_outside
 from tools.compatibility.small_sizes import shrink, with_small_defaults
 from tools.compatibility.verdict import (
     FAIL,
@@ -25,7 +26,6 @@ from tools.compatibility.verdict import (
     PASS,
     Outcome,
     judge,
-    outside_names,
     short,
 )
 
@@ -43,9 +43,10 @@ TESTS_EACH = 2
 class Recorder:
     """A pytest plugin that keeps the first parameter sets and records verdicts."""
 
-    def __init__(self, out: Any, root: Path) -> None:
+    def __init__(self, out: Any, root: Path, written: Path) -> None:
         self.out = out
         self.root = root
+        self.written = written
 
     def write(self, name: str, outcome: Outcome) -> None:
         """Append one verdict."""
@@ -71,7 +72,8 @@ class Recorder:
         result = yield
         report = result.get_result()
         if call.excinfo is not None and not report.skipped:
-            self.write(item.name, judge(call.excinfo.value, self.root))
+            test = item.originalname or item.name
+            self.write(item.name, judge(call.excinfo.value, self.root, self.written, test))
         elif report.skipped:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else "skipped"
             self.write(item.name, Outcome(NOT_PORTABLE, str(reason).removeprefix("Skipped: ")))
@@ -84,7 +86,7 @@ class Recorder:
             error = call.excinfo.value
             if isinstance(error, node.CollectError):
                 error = error.__cause__ or error.__context__ or error
-            self.write("import", judge(error, self.root))
+            self.write("import", judge(error, self.root, self.written))
 
 
 def runs_something(text: str) -> bool:
@@ -99,7 +101,7 @@ def runs_something(text: str) -> bool:
     return False
 
 
-def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
+def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: bool) -> None:
     """Run a file of tests with pytest, any other file as a program."""
     os.chdir(path.parent)
     sys.path[:0] = [str(path.parent)]
@@ -108,7 +110,8 @@ def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
     if small:
         shrink()
     with out.open("w", encoding="utf-8") as stream, OnHost():
-        recorder = Recorder(stream, root)
+        written = checkout / path.relative_to(root)
+        recorder = Recorder(stream, root, written)
         if path.name.startswith("test_"):
             options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
             pytest.main([str(path), *options, f"--rootdir={root}"], plugins=[recorder])
@@ -130,17 +133,19 @@ def run_program(path: Path, root: Path, out: Path, *, small: bool) -> None:
         except SystemExit as error:
             if error.code not in (None, 0):
                 outcome = Outcome(FAIL, f"exit status {error.code}")
-                others = outside_names(path.read_text(encoding="utf-8"))
-                if others:
-                    outcome = Outcome(NOT_PORTABLE, short(others[0]))
+                other = reached_outside(written, None)
+                if other:
+                    outcome = Outcome(NOT_PORTABLE, short(other))
         except BaseException as error:
-            outcome = judge(error, root)
+            outcome = judge(error, root, written)
         if outcome.state == PASS and not driver._memory:
             outcome = Outcome(NO_PROGRAM, "compiles no kernel when it is run")
         recorder.write("main", outcome)
 
 
-def start(path: Path, root: Path, out: Path, log: Path, *, small: bool, cpu_seconds: int) -> int:
+def start(
+    path: Path, root: Path, checkout: Path, out: Path, log: Path, *, small: bool, cpu_seconds: int
+) -> int:
     """Fork a process that runs one program; its process id. It ends by SIGXCPU at its limit."""
     pid = os.fork()
     if pid:
@@ -151,6 +156,6 @@ def start(path: Path, root: Path, out: Path, log: Path, *, small: bool, cpu_seco
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
     with contextlib.suppress(BaseException):
-        run_program(path, root, out, small=small)
+        run_program(path, root, checkout, out, small=small)
     sys.stdout.flush()
     os._exit(0)

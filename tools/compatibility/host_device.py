@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +55,24 @@ class _Event:
         return (end.at - self.at) * 1e3
 
 
+class _Stream(contextlib.nullcontext[None]):
+    """The one order in which a host does everything."""
+
+    cuda_stream = 0
+    stream_id = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def synchronize(self, *_: Any) -> None:
+        return None
+
+    wait_stream = wait_event = synchronize
+
+    def record_event(self, event: Any = None) -> Any:
+        return _Event() if event is None else event
+
+
 class _HostGenerator(torch.Generator):
     def __new__(cls, device: Any = "cpu") -> Any:
         return super().__new__(cls, _replaced(device))
@@ -85,5 +104,8 @@ def pretend() -> None:
     cuda.max_memory_allocated = cuda.memory_allocated = lambda *_: 0
     cuda.reset_peak_memory_stats = lambda *_: None
     cuda.Event = _Event
+    cuda.Stream = _Stream
+    cuda.stream = lambda *_: contextlib.nullcontext()
+    cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
     torch.set_default_device = lambda *_: None  # its device would be set below `OnHost`
     torch.Generator = _HostGenerator  # type: ignore[misc]

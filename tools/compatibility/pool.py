@@ -64,6 +64,7 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
 def run_all(
     paths: list[str],
     root: Path,
+    checkout: Path,
     work: Path,
     *,
     jobs: int,
@@ -83,6 +84,7 @@ def run_all(
             pid = start(
                 root / path,
                 root,
+                checkout,
                 out,
                 out.with_suffix(".log"),
                 small=small,

@@ -1,50 +1,46 @@
-"""What an outcome means: passed, failed, or not portable, and why."""
+"""What an outcome means: passed, failed, or not portable, and why.
+
+The rule of portability (`document` states it on the page). A program or test is not portable when
+what ended it is one of these, and fails otherwise:
+
+* a package that is not installed;
+* a name that the framework does not list among those of all its targets (`vocabulary`), or a
+  property of the device that the stand-in does not have;
+* an inner form of its compiler: modules of passes, targets and tools, attributes of its objects,
+  generated source text, and whether and in which words it refuses a program.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tilecore.errors import TilecoreError, UnsupportedError
-from tilecore.language.refused import reason_of
+from tools.compatibility.reachable import reached_outside
+from tools.compatibility.vocabulary import is_common
 
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
 TIME = "time limit"
 
 # Reasons that speak of something outside the shared vocabulary: one vendor's instructions or
-# source text, or another compiler's forms. So do names that the checkout's own packages define
-# for one vendor only (`load_dialects`). Any other refusal counts as a failure.
+# source text, or another compiler's forms. Any other refusal of a common name is a failure.
 _OUTSIDE = re.compile(
     r"one target|one architecture|one toolchain|another compiler|no backend serves|another target"
     r"|is not edited|compiler's installation|no host source|emit source text|no part of tilecore"
 )
 _REFUSED = re.compile(r"\bT\.(\w+) is not supported")
-_dialects: set[str] = set()
-
-
-def load_dialects(checkout: Path) -> None:
-    """Learn which names are one vendor's: those of ``tilelang/<vendor>/language`` alone."""
-    for vendor in ("cuda", "rocm"):
-        for path in sorted((checkout / "tilelang" / vendor / "language").glob("*.py")):
-            for node in ast.parse(path.read_text("utf-8")).body:
-                if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    _dialects.add(node.name)
-                elif isinstance(node, ast.ImportFrom) and not (node.module or "").endswith(
-                    ".common"
-                ):
-                    _dialects.update(alias.asname or alias.name for alias in node.names)
-
-
-def is_outside(message: str) -> bool:
-    """True for a refusal of what lies outside the shared vocabulary."""
-    found = _REFUSED.search(message)
-    return bool(_OUTSIDE.search(message)) or bool(found and found[1] in _dialects)
-
-
-_SOURCE = re.compile(r"source|src|code|ptx|sass|script|count\(|\bre\.|T\.copy\(", re.IGNORECASE)
+_REFUSALS = re.compile(r"DID NOT RAISE|Regex pattern did not match|Expected regex")
+_TEXT = re.compile(
+    r"kernel_source|get_host_source|host_source|\.script\(|\.source\b|inspect_source|buffer_map"
+    r"|\bcode\b|\bsrc\b|\bptx\b|\bsass\b|\bsource\b|PrimFunc|\.func\.|capfd|capsys"
+)
+_NUMERIC = re.compile(r"allclose|assert_close|assert_similar|equal\(|diff|\.max\(\)|err\b|\.sum\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +59,123 @@ def short(text: str, limit: int = 160) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def judge(error: BaseException, root: Path) -> Outcome:
-    """The verdict for an exception that ended a program or a test under `root`."""
+def is_outside(message: str) -> bool:
+    """True for a refusal of what lies outside the shared vocabulary."""
+    found = _REFUSED.search(message)
+    return bool(_OUTSIDE.search(message)) or bool(found and not is_common(found[1]))
+
+
+def judge(
+    error: BaseException, root: Path, written: Path | None = None, test: str | None = None
+) -> Outcome:
+    """The verdict for an exception that ended a program or a test under `root`.
+
+    Args:
+        error: what ended it.
+        root: where the programs with new imports are.
+        written: the file as its authors wrote it; its other lines may lie outside as well.
+        test: name of the test function, None for a program.
+    """
     message = short(f"{type(error).__name__}: {error}")
+    reason = (
+        _missing_package(error, root)
+        or _outside_reason(error)
+        or _inner_form(error)
+        or _refusal(error, root)
+        or _about_text(error, root)
+        or (None if written is None else reached_outside(written, test))
+    )
+    return Outcome(FAIL, message) if reason is None else Outcome(NOT_PORTABLE, short(reason))
+
+
+def _missing_package(error: BaseException, root: Path) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.split(".")[0]
         if top != "tilecore":
-            return Outcome(NOT_PORTABLE, f"needs the package {top}")
-        return Outcome(NOT_PORTABLE, f"imports a part of another compiler: {error.name}")
+            return f"needs the package {top}"
+        return f"imports a part of another compiler: {error.name}"
+    if isinstance(error, NameError) and error.name:  # its import failed and was passed over
+        for frame in _own_frames(error, root):
+            for node in ast.walk(ast.parse(Path(frame.filename).read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom) and any(
+                    (alias.asname or alias.name) == error.name for alias in node.names
+                ):
+                    top = (node.module or "").split(".")[0]
+                    if top and importlib.util.find_spec(top) is None:
+                        return f"needs the package {top}"
+    return None
+
+
+def _outside_reason(error: BaseException) -> str | None:
     chained = error.__cause__ or error.__context__
-    if isinstance(error, UnsupportedError) and is_outside(str(error)):
-        return Outcome(NOT_PORTABLE, short(error.reason))
-    if isinstance(error, UnsupportedError) and error.loc is not None:
-        others = outside_names(Path(error.loc.file).read_text("utf-8"))
-        if others:  # another line of the same program cannot be had here either
-            return Outcome(NOT_PORTABLE, short(others[0]))
-    if isinstance(error, TilecoreError):
-        return Outcome(FAIL, message)
-    if isinstance(chained, UnsupportedError) and is_outside(str(chained)):
-        return Outcome(NOT_PORTABLE, short(chained.reason))
-    if isinstance(error, AttributeError) and "'PrimFunc' object has no" in str(error):
-        return Outcome(NOT_PORTABLE, "reads another compiler's form of the program")
+    for one in (error, chained):
+        if isinstance(one, UnsupportedError) and is_outside(str(one)):
+            return one.reason
     if isinstance(error, RuntimeError) and "compute capability" in str(error):
-        return Outcome(NOT_PORTABLE, message)
-    if isinstance(error, AssertionError | StopIteration) and _speaks_of_source(error, root):
-        return Outcome(NOT_PORTABLE, "asserts on another compiler's generated source")
-    return Outcome(FAIL, message)
+        return str(error)
+    return None
 
 
-def outside_names(text: str) -> list[str]:
-    """Names of a program that lie outside the shared vocabulary, each with its reason."""
-    names = sorted(set(re.findall(r"\bT\.(\w+)", text)))
-    reasons = ((name, reason_of(name)) for name in names)
-    return [
-        f"T.{name}: {reason}"
-        for name, reason in reasons
-        if reason and (name in _dialects or _OUTSIDE.search(reason))
-    ]
+def _inner_form(error: BaseException) -> str | None:
+    if isinstance(error, ImportError) and (error.name or "").startswith("tilecore."):
+        return f"imports an inner form of another compiler: {error}"
+    if isinstance(error, AttributeError) and not isinstance(error, TilecoreError):
+        kind = type(error.obj)
+        if kind.__module__.startswith("tilecore."):
+            return f"reads an inner form of another compiler: {error.name} of {kind.__name__}"
+    return None
 
 
-def _speaks_of_source(error: BaseException, root: Path) -> bool:
-    """True when the assertion that failed is the program's own, about generated text."""
+_WORDS = "expects that another compiler refuses a program, in its own words"
+
+
+def _refusal(error: BaseException, root: Path) -> str | None:
+    """The test waits for an error: none came, it has other words, or it is of another class."""
+    if isinstance(error, pytest.fail.Exception | AssertionError) and _REFUSALS.search(str(error)):
+        return _WORDS
+    if not isinstance(error, TilecoreError):
+        return None
+    for frame in _own_frames(error, root):
+        for node in ast.walk(ast.parse(Path(frame.filename).read_text("utf-8"))):
+            inside = isinstance(node, ast.With) and node.body[0].lineno <= (frame.lineno or 0) <= (
+                node.end_lineno or 0
+            )
+            if inside and any("raises" in ast.unparse(item.context_expr) for item in node.items):
+                return _WORDS
+    return None
+
+
+def _own_frames(error: BaseException, root: Path) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if root in Path(frame.filename).parents]
-    return bool(own) and own[-1] is frames[-1] and bool(_SOURCE.search(own[-1].line or ""))
+    return [frame for frame in frames if root in Path(frame.filename).parents]
+
+
+def _about_text(error: BaseException, root: Path) -> str | None:
+    """The program's own assertion failed, and it or its function looks at generated text."""
+    if not isinstance(error, AssertionError | StopIteration | ValueError | IndexError):
+        return None
+    if re.search(r"\bdeclare \w+ @|__global__|level tile \{", str(error)):
+        return "asserts on another compiler's generated source"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = _own_frames(error, root)
+    if not own or own[-1] != frames[-1]:
+        return None
+    line = own[-1].line or ""
+    if _TEXT.search(line):
+        return "asserts on another compiler's generated source"
+    if _NUMERIC.search(line) or isinstance(error, TilecoreError):
+        return None
+    if _TEXT.search(_function_text(own[-1])):
+        return "asserts on another compiler's generated source"
+    return None
+
+
+def _function_text(frame: traceback.FrameSummary) -> str:
+    tree = ast.parse(Path(frame.filename).read_text("utf-8"))
+    line = frame.lineno or 0
+    inside = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return ast.unparse(max(inside, key=lambda node: node.lineno)) if inside else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilecore.compat.refused import Refused
-from tilecore.compat.tvm import tirx
+from tilecore.compat.tvm import target, tirx
 from tilecore.language.dtypes import dtype as DataType
 
-__all__ = ["DataType", "tirx"]
+__all__ = ["DataType", "target", "tirx"]
 
 
 def __getattr__(name: str) -> Any:

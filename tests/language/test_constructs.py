@@ -1,0 +1,139 @@
+"""Constructs beside the core ones: their results in the reference, and their misuses."""
+
+import language_support as support
+import numpy as np
+import pytest
+
+import tilecore
+import tilecore.language as T
+from tilecore.errors import LanguageError, UnsupportedError
+
+
+def test_a_scheduler_needs_workers_and_state():
+    def program(**options):
+        @T.prim_func
+        def main(A: T.Tensor((8,), "int32")):
+            with T.Kernel(1, threads=32) as b:
+                tiles = T.PersistentTileScheduler(4, 2, **options)
+                A[0] = tiles.m_idx
+                tiles.init(b)
+
+        return main
+
+    with pytest.raises(LanguageError, match="needs num_workers.*got None.*hint: pass the grid's"):
+        program()
+    with pytest.raises(LanguageError, match="m_idx of a stateless T.PersistentTileScheduler"):
+        program(num_workers=1, stateful=False)
+    with pytest.raises(LanguageError, match="swizzle_size is out of range; expected 1 or more"):
+        program(num_workers=1, swizzle_size=0)
+
+
+def test_a_stateless_scheduler_allocates_nothing():
+    @T.prim_func
+    def main(A: T.Tensor((4, 2), "int32")):
+        with T.Kernel(8, threads=32) as b:
+            m, n = T.PersistentTileScheduler(4, 2, 1, swizzle_size=2, stateful=False).coord(b)
+            A[m, n] = b
+
+    assert "local" not in support.body_text(main)
+    result = support.result(main, "A", A=np.zeros((4, 2), np.int32))
+    assert result.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_while_as_a_block_takes_a_runtime_condition():
+    def wrong(A):
+        with T.While(True):
+            A[0] = 1
+
+    def lanes(A):
+        for i in T.Parallel(4):
+            with T.While(A[i] > 0):
+                A[i] = A[i] - 1
+
+    for body, message in (
+        (wrong, "T.While needs a condition of the program; .*got True.*hint: write a Python"),
+        (lanes, "a runtime `while` inside T.Parallel"),
+    ):
+        macro = T.macro(body)
+        with pytest.raises(LanguageError, match=message):
+
+            @T.prim_func
+            def main(A: T.Tensor((4,), "int32")):
+                with T.Kernel(1, threads=32):
+                    macro(A)  # noqa: B023
+
+
+def test_thread_binding_gives_the_launch_s_indices():
+    @T.prim_func
+    def main(A: T.Tensor((2, 64), "int32")):
+        with T.Kernel(2, threads=(32, 2)) as b:
+            for x in T.thread_binding(32, thread="threadIdx.x"):
+                y = T.thread_binding(0, 2, thread="threadIdx.y")
+                A[T.thread_binding(0, 2, "blockIdx.x"), y * 32 + x] = b * 1000 + y * 100 + x
+
+    text = support.body_text(main)
+    assert "block.thread" in text and "for " not in text
+    with pytest.raises(LanguageError, match=r"threadIdx.x\) differs from the kernel's axis; .*64"):
+
+        @T.prim_func
+        def other(A: T.Tensor((2,), "int32")):
+            with T.Kernel(1, threads=32):
+                A[0] = T.thread_binding(0, 64, thread="threadIdx.x")
+
+    with pytest.raises(LanguageError, match="names no axis; expected thread='threadIdx.x'"):
+
+        @T.prim_func
+        def nowhere(A: T.Tensor((2,), "int32")):
+            with T.Kernel(1, threads=32):
+                A[0] = T.thread_binding(0, 32, thread="warpIdx.x")
+
+
+def test_directed_rounding_refuses_what_it_cannot_do():
+    with pytest.raises(LanguageError, match="Invalid rounding mode of T.ieee_add; expected rn, rz"):
+        T.ieee_add(1.0, 2.0, "up")
+    half = T.Var("n").astype("float16")
+    with pytest.raises(UnsupportedError, match="Only rounding mode 'rn' is available"):
+        T.ieee_mul(half, half, "rz")
+    with pytest.raises(UnsupportedError, match="not supported for float64"):
+        T.ieee_frsqrt(half.astype("float64"))
+
+
+def test_transpose_needs_matching_stacks():
+    with pytest.raises(LanguageError, match=r"shapes differ in T.transpose; expected \(2, 4, 3\)"):
+
+        @T.prim_func
+        def main(A: T.Tensor((2, 3, 4), "float32"), B: T.Tensor((3, 4, 2), "float32")):
+            with T.Kernel(1):
+                T.transpose(A, B)
+
+
+def test_an_eager_function_is_known_without_tensors():
+    @tilecore.jit(device="reference")
+    def scale(A, factor):
+        A: T.Tensor((8,), "float32")
+        B = T.empty(8, dtype="float32")
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[i] = A[i] * factor
+        return B
+
+    program = scale.trace(factor=3)
+    assert [param.name for param in program.params] == ["A", "B"]
+    assert scale.compile(factor=3)(np.ones(8, np.float32)).tolist() == [3.0] * 8
+
+
+def test_a_function_of_macros_alone_is_eager():
+    @T.macro
+    def double(A, B):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[i] = A[i] * 2
+
+    @tilecore.jit(device="reference")
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):
+        double(A, B)
+
+    assert main.is_eager
+    a, b = np.ones(8, np.float32), np.zeros(8, np.float32)
+    main(a, b)
+    assert b.tolist() == [2.0] * 8
