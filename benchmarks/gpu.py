@@ -1,6 +1,7 @@
 """Kernels of this project beside their peers on one GPU, in one process.
 
     python benchmarks/gpu.py --backend cuda_ampere [gemm attention rows] [--json FILE]
+        [--rows 0,3] [--tilelang PATH]
 
 Random normal inputs; every result is checked in the same run against a float32 computation before
 it is timed; times are medians with the second-level cache flushed between calls. The ratio is
@@ -11,42 +12,34 @@ configurations that its family ranks, and the best is shown with its configurati
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import attention_forward
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.testing import do_bench
 
 import tilecore
 from tilecore.targets import choose_target
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
-from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.gemm import GEMM, GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 from tilecore_kernels.rms_norm import RMS_NORM, NormProblem
 from tilecore_kernels.softmax import SOFTMAX, SoftmaxProblem
 
 GEMM_SHAPES = [(4096, 4096, 4096), (8192, 8192, 8192), (16384, 4096, 4096)]
-ATTENTION_SHAPES = [  # batch, query heads, kv heads, length, dim
-    (8, 32, 32, 4096, 128), (1, 16, 16, 16384, 128), (16, 16, 16, 1024, 128), (8, 32, 8, 4096, 128),
-]  # fmt: skip
 # Tried besides each family's own ranking; what a target cannot hold is reported and passed over.
 GEMM_CONFIGS = [
     GemmConfig(128, 256, 64, 4, 256, 8), GemmConfig(256, 128, 64, 4, 256, 8),
     GemmConfig(128, 128, 64, 4, 256, 8), GemmConfig(128, 256, 64, 3, 256, 8),
     GemmConfig(128, 128, 32, 4, 128, 8), GemmConfig(128, 256, 32, 3, 256, 8),
-]  # fmt: skip
-ATTENTION_CONFIGS = [
-    AttentionConfig(128, 64, 1, 128), AttentionConfig(128, 64, 2, 128),
-    AttentionConfig(128, 128, 2, 256), AttentionConfig(128, 176, 2, 256),
-    AttentionConfig(192, 80, 2, 384),
 ]  # fmt: skip
 rows: list[dict[str, Any]] = []
 
@@ -169,44 +162,24 @@ def triton_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, want: torch.T
     return best
 
 
-def attention(backend: str, arch: str | None, count: int) -> None:
-    target = choose_target(backend, arch)
-    for batch, heads, kv_heads, length, dim in ATTENTION_SHAPES:
-        q = torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.float16)
-        k, v = (
-            torch.randn(batch, kv_heads, length, dim, device="cuda", dtype=torch.float16)
-            for _ in range(2)
-        )
-        out = torch.empty_like(q)
+def attention(backend: str, arch: str | None, count: int, tilelang: str | None, only: str) -> None:
+    """All rows of `attention_forward`, or those whose numbers `only` lists."""
+    every = attention_forward.ROWS
+    chosen = [every[int(number)] for number in only.split(",")] if only else list(every)
+    others = attention_forward.peers(tilelang)
+    ratios = []
+    for row in chosen:
         for causal in (False, True):
-            problem = AttentionProblem(
-                batch, heads, length, dim, "float16", kv_heads=kv_heads,
-                right=0 if causal else None,
-            )  # fmt: skip
-            peers = {}
-            for name, one in (
-                ("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
-            ):  # fmt: skip
-                with sdpa_kernel([one]):
-
-                    def call(causal: bool = causal) -> torch.Tensor:
-                        return F.scaled_dot_product_attention(
-                            q, k, v, is_causal=causal, enable_gqa=heads != kv_heads
-                        )
-
-                    want = call()
-                    peers[name] = milliseconds(call)
-            configs = list(ATTENTION_CONFIGS)
-            configs += list(FLASH_ATTENTION.configs(problem, target))[:count]
-            ms, config, error, used = best_of(
-                FLASH_ATTENTION, problem, configs, (q, k, v, out), (out,),
-                lambda: relative_error(out, want), 3e-3, backend, arch,
-            )  # fmt: skip
-            tera = 4e-9 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
-            show(group="attention", shape=[batch, heads, kv_heads, length, dim], causal=causal,
-                 tflops=tera / ms, config=str(config), error=error, resources=str(used),
-                 **{f"{name}_tflops": tera / peer for name, peer in peers.items()},
-                 **{f"ratio_{name}": peer / ms for name, peer in peers.items()})  # fmt: skip
+            try:
+                result = attention_forward.row_result(backend, arch, row, causal, count, others)
+            except Exception:
+                traceback.print_exc()
+                continue
+            ratios.append(result["ratio_best"])
+            show(**result)
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"attention: ratio to the best peer {mean:.3f}, least {min(ratios):.3f}", flush=True)
 
 
 def rows_of(backend: str, arch: str | None, count: int) -> None:
@@ -239,11 +212,14 @@ def main() -> None:
     parser.add_argument("--backend", default="cuda_ampere")
     parser.add_argument("--arch")
     parser.add_argument("--configs", type=int, default=3, help="of each family's ranking")
+    parser.add_argument("--tilelang", help="path of TileLang's attention example, as a peer")
+    parser.add_argument("--rows", default="", help="numbers of attention rows, from 0: 0,3")
     parser.add_argument("--json")
     options = parser.parse_args()
     torch.manual_seed(0)
     np.random.seed(0)
-    known = {"gemm": gemm, "attention": attention, "rows": rows_of}
+    asked = {"tilelang": options.tilelang, "only": options.rows}
+    known = {"gemm": gemm, "attention": functools.partial(attention, **asked), "rows": rows_of}
     for group in options.groups:
         try:
             known[group](options.backend, options.arch, options.configs)

@@ -1,0 +1,260 @@
+"""Attention forward beside its peers: the rows, the configurations, and how they are timed.
+
+A first round times every right configuration shortly; a last round times the fastest two and all
+peers in shuffled order, each after `SETTLE_MS` of itself alone, because the clock of a card at its
+power limit follows the work of the last tenth of a second (docs/performance-log.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from triton.testing import do_bench
+
+import tilecore
+from tilecore.targets import choose_target
+from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.flash_attention import FLASH_ATTENTION
+
+SETTLE_MS = 120
+MEASURE_MS = 150
+FINALISTS = 2
+LIMIT = 3e-3  # of the relative error against float32: both round weights to 16 bits
+
+Call = Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One shape: batch, heads of queries and of keys, length, head dimension."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    dim: int
+
+    def problem(self, causal: bool, dtype: str = "float16") -> AttentionProblem:
+        """The problem of `kernels/`."""
+        return AttentionProblem(
+            self.batch, self.heads, self.length, self.dim, dtype, kv_heads=self.kv_heads,
+            right=0 if causal else None,
+        )  # fmt: skip
+
+    def tera_flop(self, causal: bool) -> float:
+        """1e12 operations of both products; half of them under a causal mask."""
+        pairs = self.batch * self.heads * self.length * self.length * (0.5 if causal else 1.0)
+        return 4e-12 * pairs * self.dim
+
+
+ROWS = (
+    Row(8, 32, 32, 4096, 128), Row(1, 16, 16, 16384, 128), Row(2, 16, 16, 8192, 128),
+    Row(16, 16, 16, 1024, 128), Row(1, 32, 32, 16384, 64), Row(1, 8, 8, 16384, 256),
+    Row(8, 32, 8, 4096, 128),
+)  # fmt: skip
+# Tried besides the family's own ranking: query tile, key tile, stages, threads.
+CONFIGS: dict[str, dict[int, tuple[tuple[int, int, int, int], ...]]] = {
+    "cuda_hopper": {
+        64: ((192, 128, 2, 384), (192, 128, 3, 384), (192, 128, 4, 384), (128, 128, 3, 256)),
+        128: (
+            (192, 80, 2, 384), (192, 80, 3, 384), (192, 80, 4, 384), (128, 128, 2, 256),
+            (128, 176, 2, 256), (128, 64, 2, 128),
+        ),
+        256: ((128, 80, 2, 256), (128, 64, 2, 256)),
+    },
+}  # fmt: skip
+ANYWHERE = ((128, 64, 1, 128), (128, 64, 2, 128), (128, 128, 2, 256))
+
+
+def configs(backend: str, problem: AttentionProblem, target: Any, count: int) -> list[Any]:
+    """The configurations to try, without repetition."""
+    own = CONFIGS.get(backend, {}).get(problem.dim, ANYWHERE)
+    ranked = list(FLASH_ATTENTION.configs(problem, target))[:count]
+    return list(dict.fromkeys([*(AttentionConfig(*one) for one in own), *ranked]))
+
+
+def milliseconds(call: Call, settle: int, measure: int) -> float:
+    """Median time of a call with the second-level cache flushed in between."""
+    return float(do_bench(call, warmup=settle, rep=measure, return_mode="median"))
+
+
+def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Norm of the difference over the norm; infinite where something is not finite."""
+    error = (got.float() - want.float()).norm() / want.float().norm()
+    return float(error) if bool(torch.isfinite(error)) else float("inf")
+
+
+def compiled(
+    backend: str, arch: str | None, row: Row, causal: bool, count: int
+) -> list[tuple[Any, Any]]:
+    """(configuration, kernel) of all that compile; prints what they need, and what failed."""
+    problem, found = row.problem(causal), []
+    for config in configs(backend, problem, choose_target(backend, arch), count):
+        try:
+            program = FLASH_ATTENTION.program(problem, config)
+            kernel = tilecore.compile(program, backend=backend, arch=arch)
+        except Exception as error:
+            print(f"  FAILED {config}: {error}", flush=True)
+            continue
+        (used,) = kernel.resources
+        print(f"  {config}: {used.registers} registers, {used.spill_bytes} spill bytes, "
+              f"{used.smem_bytes} shared bytes, remarks {used.notes}", flush=True)  # fmt: skip
+        found.append((config, kernel))
+    return found
+
+
+def inputs(row: Row) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Normal queries, keys and values, (batch, heads, length, dim), float16."""
+    make = {"device": "cuda", "dtype": torch.float16}
+    q = torch.randn(row.batch, row.heads, row.length, row.dim, **make)
+    k, v = (torch.randn(row.batch, row.kv_heads, row.length, row.dim, **make) for _ in range(2))
+    return q, k, v
+
+
+# --- peers ---------------------------------------------------------------------------------------
+
+
+def torch_peer(which: SDPBackend) -> Callable[..., Call]:
+    """torch's attention, kept to one of its backends."""
+
+    def make(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Call:
+        def call() -> torch.Tensor:
+            with sdpa_kernel([which]):
+                shared = q.shape[1] != k.shape[1]
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
+
+        return call
+
+    return make
+
+
+def cute_peer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Call:
+    """flash_attn.cute, which wants (batch, length, heads, dim)."""
+    from flash_attn.cute import flash_attn_func
+
+    q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+
+    def call() -> torch.Tensor:
+        out = flash_attn_func(q, k, v, causal=causal)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    return call
+
+
+TILELANG_TILES = ((128, 128, 2, 256), (128, 176, 2, 256), (128, 64, 2, 128), (192, 128, 2, 384))
+"""block_M, block_N, stages, threads: the best of these is TileLang's figure."""
+
+
+def tilelang_peer(path: str) -> Callable[..., Call]:
+    """The attention program of TileLang's examples at `path`: ``flashattn(batch, heads, seq_q,
+    seq_kv, dim, is_causal, block_M=, block_N=, num_stages=, threads=)`` over (b, h, s, d)."""
+
+    def make(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Call:
+        spec = importlib.util.spec_from_file_location("peer_flashattn", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        batch, heads, length, dim = q.shape
+        if k.shape[1] != heads:
+            k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))
+        best: tuple[float, Call | None] = (float("inf"), None)
+        for m, n, stages, threads in TILELANG_TILES:
+            try:
+                kernel = module.flashattn(
+                    batch, heads, length, length, dim, causal, block_M=m, block_N=n,
+                    num_stages=stages, threads=threads,
+                )  # fmt: skip
+
+                def call(kernel: Any = kernel) -> Any:
+                    return kernel(q, k, v)
+
+                call()
+                ms = milliseconds(call, 20, 40)
+            except Exception as error:
+                print(f"  tilelang {m}x{n}: {str(error)[:200]}", flush=True)
+                continue
+            if ms < best[0]:
+                best = (ms, call)
+        if best[1] is None:
+            raise RuntimeError("no configuration of TileLang ran")
+        return best[1]
+
+    return make
+
+
+def peers(tilelang: str | None) -> dict[str, Callable[..., Call]]:
+    """The peers that can be had here, by name."""
+    found: dict[str, Callable[..., Call]] = {
+        "fa2": torch_peer(SDPBackend.FLASH_ATTENTION),
+        "cudnn": torch_peer(SDPBackend.CUDNN_ATTENTION),
+    }
+    try:
+        import flash_attn.cute  # noqa: F401
+
+        found["cute"] = cute_peer
+    except Exception as error:
+        print(f"flash_attn.cute is not here: {str(error)[:200]}", flush=True)
+    if tilelang is not None:
+        found["tilelang"] = tilelang_peer(tilelang)
+    return found
+
+
+def row_result(
+    backend: str, arch: str | None, row: Row, causal: bool, count: int, others: dict[str, Any]
+) -> dict[str, Any]:
+    """One row of the table: ours and the peers', in TFLOP/s, with ratios."""
+    q, k, v = inputs(row)
+    out = torch.empty_like(q)
+    want = torch_peer(SDPBackend.FLASH_ATTENTION)(q, k, v, causal)()
+    timed: list[tuple[float, Any, Any, float]] = []
+    for config, kernel in compiled(backend, arch, row, causal, count):
+        try:
+            out.fill_(float("nan"))
+            kernel(q, k, v, out)
+            error = relative_error(out, want)
+            if not error <= LIMIT:
+                print(f"  WRONG {config}: relative error {error:.3g}", flush=True)
+                continue
+            ms = milliseconds(lambda kernel=kernel: kernel(q, k, v, out), 40, 60)
+        except Exception:
+            traceback.print_exc(limit=-2)
+            continue
+        print(f"  {config}: {row.tera_flop(causal) / ms * 1e3:.0f} TFLOP/s", flush=True)
+        timed.append((ms, config, kernel, error))
+    timed.sort(key=lambda one: one[0])
+    calls: dict[str, Call] = {}
+    for place, (_, _, kernel, _) in enumerate(timed[:FINALISTS]):
+        calls[f"own{place}"] = lambda kernel=kernel: kernel(q, k, v, out)
+    for name, make in others.items():
+        try:
+            calls[name] = make(q, k, v, causal)
+            error = relative_error(calls[name](), want)
+            if not error <= LIMIT:
+                print(f"  peer {name}: relative error {error:.3g}", flush=True)
+        except Exception as error:
+            print(f"  peer {name}: {str(error)[:300]}", flush=True)
+            calls.pop(name, None)
+    names = list(calls)
+    random.Random(0).shuffle(names)
+    settled = {name: milliseconds(calls[name], SETTLE_MS, MEASURE_MS) for name in names}
+    mine = {name: ms for name, ms in settled.items() if name.startswith("own")}
+    best = min(mine, key=lambda name: mine[name])
+    _, config, kernel, error = timed[int(best.removeprefix("own"))]
+    tera = row.tera_flop(causal) * 1e3
+    speeds = {name: tera / ms for name, ms in settled.items() if name not in mine}
+    return {
+        "group": "attention", "shape": list(dataclasses.astuple(row)), "causal": causal,
+        "tflops": tera / mine[best], "config": str(config), "error": error,
+        "resources": str(kernel.resources[0]),
+        **{f"{name}_tflops": speed for name, speed in speeds.items()},
+        **{f"ratio_{name}": settled[name] / mine[best] for name in speeds},
+        "ratio_best": min(settled[name] for name in speeds) / mine[best],
+    }  # fmt: skip
