@@ -88,6 +88,8 @@ class EmulatedLauncher:
             named = dict(zip((s.name for s in self.program.symbols), sizes, strict=True))
             found: Any = dict(one.extra).get("descriptors", ())
             passed += [d.emulate(values[d.buffer].address, named) for d in found]
+            if dict(one.extra).get("counter"):
+                passed.append(EmulatedMemory(np.zeros(4, np.uint8), writable=True))
             reached = [values[name] for name in dict.fromkeys(d.buffer for d in found)]
             self.reports.append(launch(kernel, passed, shape, options, memories=reached))
 

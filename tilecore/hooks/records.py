@@ -172,6 +172,7 @@ class PipelinePlan:
         producer_warps: warps set apart to issue copies; 0 when all warps do everything.
         persistent: with producer warps, blocks may stay and take one tile after the other.
         cluster: with persistent blocks, how many may share what they load.
+        takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
     """
 
     num_stages: int
@@ -180,6 +181,7 @@ class PipelinePlan:
     producer_warps: int = 0
     persistent: bool = False
     cluster: int = 1
+    takes_tiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,6 +236,8 @@ def _intrinsic(
         yield from _region_effects(regions[2:], ATOMIC, ranges)
     elif op == "bulk.store_held":
         yield from _region_effects(regions[3:], ATOMIC, ranges)
+    elif op == "launch.take":  # transaction barriers order who reads it
+        return
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):

@@ -8,8 +8,9 @@
 While consumers finish one tile and store it, producers load the next one. Tiles may make unequally
 many steps: both sides keep count of the steps so far. Where steps depend on the first grid axis
 (a causal mask), its longest tiles come first, in sections of the other axes whose operands stay in
-the second-level cache, and blocks walk the list forth and back, so that none gets the longest tile
-of every round.
+the second-level cache, and each block takes the next tile of the list when it has loaded one
+(`launch.take`): the producer asks and hands the number to the consumers. Without such a counter
+blocks walk the list forth and back, so that none gets the longest tile of every round.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, inlined, rebuffered
 from tilecore.passes.scopes import static, with_hint
+from tilecore.passes.taken_tiles import Walk, taken_ring, walk_taken
 
 if TYPE_CHECKING:
     from tilecore.passes.specialize_warps import _Specializer
@@ -55,6 +57,7 @@ class Parts:
         groups: its copies; `later` is read an iteration late.
         once: copies outside of the loop, each with its ring; a step is a round.
         rest: what consumers do, the loop included, in order.
+        is_unequal: tiles along the first axis make unequally many steps.
     """
 
     loop: For
@@ -62,6 +65,7 @@ class Parts:
     later: Group
     once: list[Group]
     rest: list[Stmt]
+    is_unequal: bool
 
 
 def persistent_delayed(
@@ -96,7 +100,9 @@ def _parts(
         return None
     rings = [Group((copy,), own.ring((copy,), slots, loop), 0, 0) for copy in once]
     rest = [own.stored(s) for s in staying if not any(s is copy for copy in once)]
-    return Parts(loop, groups, later, rings, rest)
+    values = {let.var: let.value for let in own.common if isinstance(let, Let)}
+    unequal = own.kernel.grid_vars[0] in free_vars(inlined(loop.extent, values))
+    return Parts(loop, groups, later, rings, rest, unequal)
 
 
 def _fits(own: _Specializer) -> bool:
@@ -117,6 +123,10 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     warps = kernel.threads // own.context.target.lanes_per_warp
     inits = [s for g in (*parts.groups, *parts.once) for s in g.ring.declarations(warps)]
     first = Var(names.fresh("first_tile"))
+    taken = taken_ring(own, "tile") if parts.is_unequal and plan.takes_tiles else None
+    if taken is not None:
+        inits += taken.declarations(warps)
+    total = const(math.prod(_extents(kernel)))
 
     def side(body: Callable[[Var, Var], list[Stmt]], label: str) -> Block:
         """One side's loop over its tiles, with its count of steps."""
@@ -126,8 +136,15 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         steps = binary("max", const(0), parts.loop.extent)
         count = Store(done, (), binary("add", base, steps), parts.loop.loc)
         inner = (*lets, Let(base, so_far), *body(round_, base), count)
-        loop = _tile_loop(own, parts, lets, first, round_, inner)
-        return (Allocate(done, const(0)), *renamed((loop,), names))
+        if taken is None:
+            loop: Block = (_tile_loop(own, parts, first, round_, inner),)
+        else:
+            tile = Var(names.fresh("tile"))
+            work = (*_places(own, parts, tile), *inner)
+            is_producer = label == "loaded"
+            walk = Walk(first, total, tile, round_, taken)
+            loop = walk_taken(walk, names, label, work, is_producer)
+        return (Allocate(done, const(0)), *renamed(loop, names))
 
     producer = side(lambda round_, base: _loads(own, parts, round_, base), "loaded")
     consumer = list(side(lambda round_, base: _work(own, parts, plan, round_, base), "used"))
@@ -195,48 +212,29 @@ def _extents(kernel: Kernel) -> list[int]:
     return [int(extent.value) for extent in kernel.grid if isinstance(extent, Const)]
 
 
-def _tile_loop(
-    own: _Specializer,
-    parts: Parts,
-    lets: tuple[Let, ...],
-    first: Var,
-    round_: Var,
-    body: Block,
-) -> For:
+def _tile_loop(own: _Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
     total = const(math.prod(_extents(own.kernel)))
     rounds = binary("add", binary("sub", total, const(1)), BLOCKS)
     rounds = binary("floordiv", rounds, BLOCKS)
-    place = _decoded(own, parts, lets, first, round_)
-    tile = place[0]
-    assert isinstance(tile, Let)
-    guarded = If(binary("lt", tile.var, total), (*place[1:], *body))
-    loc = own.kernel.loc
-    return For(round_, const(0), rounds, const(1), (tile, guarded), loc=loc)
-
-
-def _decoded(
-    own: _Specializer, parts: Parts, lets: tuple[Let, ...], first: Var, round_: Expr
-) -> Block:
-    """A round's tile, and the grid's variables for it."""
-    values = {let.var: let.value for let in lets}
-    unequal = own.kernel.grid_vars[0] in free_vars(inlined(parts.loop.extent, values))
     tile = Var(own.names.fresh("tile"))
     at: Expr = binary("add", first, binary("mul", round_, BLOCKS))
-    if unequal:
+    if parts.is_unequal:
         after = binary("mul", binary("add", round_, const(1)), BLOCKS)
         back = binary("sub", binary("sub", after, const(1)), first)
         odd = binary("eq", binary("floormod", round_, const(2)), const(1))
         at = binary("max", const(0), Select(odd, back, at, int32))
-    return (Let(tile, at), *_places(own, parts, tile, unequal))
+    guarded = If(binary("lt", tile, total), (*_places(own, parts, tile), *body))
+    loc = own.kernel.loc
+    return For(round_, const(0), rounds, const(1), (Let(tile, at), guarded), loc=loc)
 
 
-def _places(own: _Specializer, parts: Parts, tile: Var, unequal: bool) -> Block:
+def _places(own: _Specializer, parts: Parts, tile: Var) -> Block:
     """The grid's variables from a tile's number: first axis fastest, or slowest in a section."""
     kernel, names = own.kernel, own.names
     length, *others = _extents(kernel)
     rest = math.prod(others)
     along, other = Var(names.fresh("along")), Var(names.fresh("across"))
-    if unequal:
+    if parts.is_unequal:
         size = _section(parts, rest)
         inside = binary("floormod", tile, const(size * length))
         section = binary("floordiv", tile, const(size * length))

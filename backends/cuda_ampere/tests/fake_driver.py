@@ -53,6 +53,8 @@ class FakeDriver:
         self.made_current: list[int] = []
         self.context = [0]
         self.stream_handles: dict[int, int] = {}
+        self.pages: list[tuple[int, int]] = []
+        self.capturing: set[int] = set()
         self.answers = {
             "COMPUTE_CAPABILITY_MAJOR": capability[0],
             "COMPUTE_CAPABILITY_MINOR": capability[1],
@@ -97,6 +99,15 @@ class FakeDriver:
 
     def set_function_attribute(self, function: int, name: str, value: int) -> None:
         self.set_attributes.append((function, name, value))
+
+    def zeroed_words(self, ordinal: int, count: int) -> int:
+        """Pages of words, one after the other."""
+        start = self.pages[-1][1] if self.pages else 1 << 20
+        self.pages.append((start, start + 4 * count))
+        return start
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream in self.capturing
 
     def error_text(self, code: int) -> tuple[str, str]:
         return f"CUDA_ERROR_{code}", "text of the driver"

@@ -152,6 +152,20 @@ class Driver:
         with self.current(ordinal):
             self._call(self._api.cuCtxSynchronize)
 
+    def zeroed_words(self, ordinal: int, count: int) -> int:
+        """The address of `count` 32-bit zeros on a device; they are never freed."""
+        with self.current(ordinal):
+            address = self._call(self._api.cuMemAlloc, 4 * count)
+            self._call(self._api.cuMemsetD32, address, 0, count)
+            self._call(self._api.cuCtxSynchronize)
+        return int(address)
+
+    def is_capturing(self, stream: int) -> bool:
+        """True when launches on `stream` go into a graph now."""
+        status = ctypes.c_int(0)
+        self._library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+        return status.value != 0
+
     def error_text(self, code: int) -> tuple[str, str]:
         """Name and description of a CUresult."""
         try:

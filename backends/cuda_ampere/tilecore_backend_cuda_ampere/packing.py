@@ -24,6 +24,7 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, numpy_dtype
 from tilecore.ir.signature import Argument
 from tilecore.runtime.launcher import BoundLaunch, InlineLaunch
+from tilecore_backend_cuda_ampere.counters import TileCounters
 
 # CUlaunchConfig of cuda.h: seven 32-bit extents and padding, stream, attributes, their count.
 _CONFIG_WORDS = 7
@@ -57,8 +58,9 @@ class Descriptor(Protocol):
 class KernelCall:
     """One kernel launch of a program, with its grid settled.
 
-    `kernel.extra` may hold ``"descriptors"`` (see `Descriptor`) and ``"overlap"`` (true: may start
-    while the kernel before it drains; the kernel waits itself).
+    `kernel.extra` may hold ``"descriptors"`` (see `Descriptor`), ``"overlap"`` (true: may start
+    while the kernel before it drains; the kernel waits itself) and ``"counter"`` (true: the last
+    parameter is the address of a counter, see `counters`).
     """
 
     kernel: KernelSource
@@ -70,6 +72,11 @@ class KernelCall:
         """Parameters that the host encodes."""
         found: Any = dict(self.kernel.extra).get("descriptors", ())
         return tuple(found)
+
+    @property
+    def has_counter(self) -> bool:
+        """Whether its blocks take tiles from a counter."""
+        return bool(dict(self.kernel.extra).get("counter"))
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -145,6 +152,8 @@ class LaunchMaker:
             "launch_bits": _float_bits,
             **{f"launch_dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
         }
+        if any(call.has_counter for call in calls):
+            namespace["launch_counter"] = TileCounters(self._driver, device).of
         for index, call in enumerate(calls):
             namespace[f"launch_function{index}"] = self._driver.function_handle(call.function)
             namespace[f"launch_function_at{index}"] = ctypes.c_void_p(call.function)
@@ -168,6 +177,8 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
     ]
     lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
     lines.append("    stream = launch_stream_of(launch_device)")
+    if any(call.has_counter for call in calls):
+        lines.append("    slots[-1] = launch_counter(stream)")
     if not all(call.has_attributes for call in calls):
         lines += [
             "    try:",
@@ -251,7 +262,7 @@ class _Packer:
     def make(self) -> tuple[Any, ...]:
         """Slots, and for each kernel its configuration, that one's address, the parameters'
         address for ctypes and as a number, and its encoded descriptors."""
-        slots = (ctypes.c_uint64 * max(1, len(self._places)))()
+        slots = (ctypes.c_uint64 * (len(self._places) + 1))()  # the last one is the counter's
         for offset, size in enumerate(self._sizes.values()):
             slots[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
         return (slots, *(self._make_kernel(call, slots) for call in self._calls))
@@ -262,6 +273,8 @@ class _Packer:
         addresses = [base + 8 * self._places[argument.name] for argument in kernel.arguments]
         encoded = _EncodedDescriptors(len(call.descriptors))
         addresses += encoded.addresses
+        if call.has_counter:
+            addresses.append(base + 8 * len(self._places))
         params = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         attributes = _attributes(kernel)
         config = (ctypes.c_uint64 * _CONFIG_WORDS)()

@@ -52,8 +52,9 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
     with_producers = PipelinePlan(
-        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER
-    )
+        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
+        takes_tiles=True,
+    )  # fmt: skip
     return with_overlap(with_producers, request)
 
 

@@ -36,6 +36,9 @@ STORE_BARRIER = 2
 
 WGMMA_HEADER = "wgmma.cuh"
 
+TILE_COUNTER = "tile_counter"
+"""Parameter: a word that is zero before and after every launch."""
+
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:
     """The program's text, with tensor maps as parameters and its wgmma functions as a header."""
@@ -59,10 +62,13 @@ def _extra(program: Program, kernel: Kernel) -> KernelExtra:
     facts: tuple[tuple[str, object], ...] = ()
     if dict(kernel.hints).get("persistent"):
         facts = (("persistent", True),)
-    if not maps:
-        return KernelExtra((), facts)
     parameters = tuple(f"const TC_GRID_CONSTANT hopper::TensorMap {m.name}" for m in maps.values())
-    return KernelExtra(parameters, (*facts, ("descriptors", tuple(maps.values()))))
+    if maps:
+        facts = (*facts, ("descriptors", tuple(maps.values())))
+    if any(isinstance(s, Intrinsic) and s.op == "launch.take" for s in walk_stmts(kernel.body)):
+        parameters = (*parameters, f"uint32_t* {TILE_COUNTER}")
+        facts = (*facts, ("counter", True))
+    return KernelExtra(parameters, facts)
 
 
 MapKey = tuple[str, str, str]
@@ -188,6 +194,11 @@ def _arrive_each(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"hopper::barrier_arrive_each<{int(sharers.value)}>({_region(printer, place)});"
 
 
+def _take(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    place, total = stmt.args
+    return f"hopper::take_tile({_region(printer, place)}, {TILE_COUNTER}, {_expr(printer, total)});"
+
+
 def _registers(which: int) -> EmitRule:
     def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
         tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
@@ -305,6 +316,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "bulk.store_held": _bulk_store_fragment,
         "bulk.hold_fragment": _bulk_hold_fragment,
         "bulk.finish": _finish_stores,
+        "launch.take": _take,
         "memory.publish": _statement("hopper::publish();"),
         "registers.fewer": _registers(0),
         "registers.more": _registers(1),

@@ -53,6 +53,11 @@ inline void barrier_arrive_each(tc::shared_pointer<uint64_t> p, TC_HERE) {
   place.rank = lane;
   tc::emulator::transaction_arrive(place, 1, text_line);
 }
+inline void take_tile(tc::shared_pointer<int> place, uint32_t* counter, int total, TC_HERE) {
+  const uint32_t taken = __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED);
+  if (taken == uint32_t(total - 1)) __atomic_store_n(counter, 0u, __ATOMIC_RELAXED);
+  tc::store_shared(place, int(taken) + tc::grid_x(), text_line);
+}
 inline int cluster_rank() { return tc::emulator::here().place->rank; }
 inline void cluster_sync(TC_HERE) {
   tc::emulator::cluster_barrier_arrive(text_line);

@@ -40,6 +40,11 @@ TC_DEVICE void barrier_arrive_each(uint64_t* barrier) {
   const int lane = tc::lane_in_warp();
   if (lane < blocks) tc::mbarrier_arrive_remote(tc::shared_address(barrier), lane);
 }
+// The next tile after the blocks' first ones. A launch asks `total` times, after each tile once, and so
+// leaves the counter at zero as it found it.
+TC_DEVICE void take_tile(int* place, uint32_t* counter, int total) {
+  *place = int(atomicInc(counter, u32(total - 1))) + tc::grid_x();
+}
 TC_DEVICE int cluster_rank() { return int(tc::cluster_rank()); }
 TC_DEVICE void cluster_sync() {
   tc::cluster_arrive();
