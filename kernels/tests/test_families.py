@@ -14,6 +14,7 @@ from tilecore.reference import run
 from tilecore.target import Target
 from tilecore_kernels import FAMILIES
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, visible_pairs
+from tilecore_kernels.decode_problem import DecodeProblem
 from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
 from tilecore_kernels.gemm import GemmProblem
@@ -67,6 +68,16 @@ SMALL: dict[str, tuple[Any, ...]] = {
         AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True),
         AttentionProblem(1, 1, 9, 16, dim_v=8, softmax_scale=0.5),
         AttentionProblem(1, 2, 9, 16, score_mod=lambda s, h, q, k: s - 0.1 * (q - k)),
+    ),
+    "flash_decode": (
+        DecodeProblem(1, 4, 33, 16),
+        DecodeProblem(3, 8, 130, 16, kv_heads=2, dim_v=32, heads_inside=True),
+        DecodeProblem(2, 4, 70, 16, "bfloat16", kv_heads=1, page_size=16),
+        DecodeProblem(2, 4, 530, 16, kv_heads=2, page_size=64, pages=30, heads_inside=True),
+    ),
+    "mla_decode": (
+        DecodeProblem(2, 20, 70, 48, kv_heads=1, dim_v=32),
+        DecodeProblem(2, 4, 530, 48, kv_heads=1, dim_v=32, page_size=64),
     ),
 }  # fmt: skip
 PROBLEMS = [(name, problem) for name, problems in SMALL.items() for problem in problems]

@@ -10,9 +10,11 @@ from typing import Any
 from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
+from tilecore_kernels.flash_decode import FLASH_DECODE
 from tilecore_kernels.gemm import GEMM
 from tilecore_kernels.gemm_scaled import SCALED_GEMM
 from tilecore_kernels.layer_norm import LAYER_NORM
+from tilecore_kernels.mla_decode import MLA_DECODE
 from tilecore_kernels.reduce import REDUCE
 from tilecore_kernels.rms_norm import RMS_NORM
 from tilecore_kernels.softmax import SOFTMAX
@@ -31,6 +33,8 @@ FAMILIES: dict[str, Family] = {
         GEMM,
         SCALED_GEMM,
         FLASH_ATTENTION,
+        FLASH_DECODE,
+        MLA_DECODE,
     )
 }
 """All kernels of this package by name."""

@@ -41,6 +41,7 @@ from tilecore.passes import copies_under_gemm, rotate_gemm
 from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
+from tilecore.passes.loaded_starts import name_loaded_starts
 from tilecore.passes.lower_async import lower_async_copy
 from tilecore.passes.lower_bulk import (
     lower_bulk_hold_fragment,
@@ -92,6 +93,10 @@ def _each(block: Block, scope: LaneScope) -> Block:
 
 
 def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
+    if isinstance(stmt, Gemm | Reduce | Intrinsic):
+        lets, stmt = name_loaded_starts(stmt, scope.names.fresh)
+        if lets:
+            return (*_each(lets, scope), *_stmt(stmt, scope))
     match stmt:
         case Allocate(buffer=buffer, init=init):
             start = None if init is None else lower_uniform(init, scope)

@@ -9,7 +9,6 @@ import numpy as np
 from tilecore_conformance import bounds
 from tilecore_conformance.experiment import Expected, Experiment, output
 from tilecore_kernels import FAMILIES
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 from tilecore_kernels.gemm_scaled import ScaledGemmProblem
 from tilecore_kernels.gemm_scaled import reference as reference_scaled
@@ -37,35 +36,6 @@ def experiment_of(
         )
 
     return Experiment(family.program(problem, config), arrays, outputs, expected)
-
-
-def attention(
-    rng: np.random.Generator,
-    q_len: int,
-    dim: int = 32,
-    heads: int = 2,
-    batch: int = 1,
-    tile: list[int] | None = None,
-    threads: int = 128,
-    num_stages: int = 2,
-    logits: float = 1.0,
-    left: int | None = None,
-    right: int | None = None,
-    causal: bool = False,
-    **problem: Any,
-) -> Experiment:
-    """Flash attention; `logits` scales the queries, for scores far from zero."""
-    block_q, block_k = tile or [64, 64]
-    right = 0 if causal else right
-    p = AttentionProblem(batch, heads, q_len, dim, left=left, right=right, **problem)
-    config = AttentionConfig(block_q, block_k, num_stages, threads)
-    q, *rest = FAMILIES["flash_attention"].inputs(p, rng)
-    q = (q.astype(np.float32) * logits).astype(q.dtype)
-
-    def allowed(arrays: Any, values: Any) -> list[Any]:
-        return bounds.attention(p, arrays, values)
-
-    return experiment_of("flash_attention", p, config, (q, *rest), allowed)
 
 
 def softmax(
@@ -183,7 +153,6 @@ def scaled_gemm(
 
 BUILDERS: tuple[Any, ...] = (
     scaled_gemm,
-    attention,
     softmax,
     rms_norm,
     layer_norm,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilecore.codegen.simt.dialect import Dialect
-from tilecore.errors import UnsupportedError
+from tilecore.errors import LoweringError, UnsupportedError
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import (
@@ -124,6 +124,10 @@ class ExpressionPrinter:
         return f"{buffer.name} + {self.text(offset, 9)}"
 
     def _load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        if len(indices) > 1:
+            raise LoweringError(
+                f"an access of {buffer.name} was not lowered", expected="one offset", got=indices
+            )
         if buffer.scope is Scope.LOCAL:
             return f"{buffer.name}[{self.text(indices[0])}]" if indices else buffer.name
         space = "global" if buffer.scope is Scope.GLOBAL else "shared"

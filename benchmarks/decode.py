@@ -1,0 +1,235 @@
+"""Decoding kernels beside the bandwidth of a copy and torch's attention, on one GPU, in one run.
+
+    python benchmarks/decode.py --backend cuda_hopper [flash mla] [--json FILE]
+
+Random normal caches; every result is checked against a float32 computation before it is timed;
+times are medians with the second-level cache flushed between calls. Bandwidth counts each element
+of the cache once; its ratio is to a copy of some gigabytes in the same run. With ``--compile`` the
+kernels are only compiled into the cache, by many processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import tilecore
+from tilecore.language import GemmWarpPolicy
+from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem
+from tilecore_kernels.flash_decode import FLASH_DECODE
+from tilecore_kernels.mla_decode import MLA_DECODE, latent_problem
+from tilecore_kernels.tiles import ceildiv
+
+FLASH_SHAPES = [  # batch, length of the caches, page size
+    (1, 8192, 0), (1, 131072, 0), (8, 32768, 0), (64, 8192, 0), (64, 8192, 64), (16, 16384, 0),
+]  # fmt: skip
+MLA_SHAPES = [(132, 8192, 0), (132, 8192, 64), (64, 8192, 0), (1, 32768, 0)]
+HEADS, KV_HEADS, DIM = 32, 8, 128
+COLUMNS = GemmWarpPolicy.FullCol
+FLASH_TILES: dict[str, list[Any]] = {  # heads, keys, stages, threads, policy
+    "cuda_hopper": [(64, 128, 2, 128), (64, 64, 4, 128), (64, 64, 2, 128)],
+    "cuda_ampere": [(16, 64, 3, 128, COLUMNS), (16, 64, 2, 128, COLUMNS), (16, 32, 3, 32)],
+}
+MLA_TILES: dict[str, list[Any]] = {
+    "cuda_hopper": [(64, 64, 2, 256, COLUMNS)],
+    "cuda_ampere": [(64, 32, 2, 256, COLUMNS), (32, 32, 2, 256, COLUMNS)],
+}
+Work = tuple[Any, DecodeProblem, list[DecodeConfig]]
+rows: list[dict[str, Any]] = []
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    from triton.testing import do_bench
+
+    return float(do_bench(call, warmup=20, rep=60, return_mode="median"))
+
+
+def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    error = (got.float() - want.float()).norm() / want.float().norm()
+    return float(error) if bool(torch.isfinite(error)) else float("inf")
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written a second by a copy of 2 GiB."""
+    source = torch.empty(1 << 30, dtype=torch.float16, device="cuda").normal_()
+    target = torch.empty_like(source)
+    seconds = milliseconds(lambda: target.copy_(source)) * 1e-3
+    return 2.0 * source.numel() * source.element_size() / seconds
+
+
+def splits_for(blocks: int, tiles: int) -> list[int]:
+    """Splits that give one or two blocks a multiprocessor, in whole waves."""
+    count = 132
+    if torch.cuda.is_available():
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+    wanted = {max(1, w * count // blocks) for w in (1, 2, 4)}
+    return sorted(min(w, tiles) for w in wanted)
+
+
+def work(group: str, backend: str, shape: tuple[int, int, int]) -> Work:
+    """The family, the problem and the configurations of one row."""
+    batch, length, page = shape
+    if group == "flash":
+        family, tiles = FLASH_DECODE, FLASH_TILES[backend]
+        problem = DecodeProblem(
+            batch, HEADS, length, DIM, kv_heads=KV_HEADS, page_size=page, heads_inside=page > 0
+        )
+    else:
+        family, tiles = MLA_DECODE, MLA_TILES[backend]
+        problem = latent_problem(batch, length, page_size=page)
+    configs = []
+    for block_h, block_k, stages, threads, *policy in tiles:
+        blocks = problem.batch * problem.kv_heads * ceildiv(problem.group, block_h)
+        for splits in splits_for(blocks, ceildiv(length, block_k)):
+            configs.append(DecodeConfig(block_h, block_k, stages, threads, splits, *policy))
+    return family, problem, configs
+
+
+def all_rows(groups: list[str]) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """The rows of the named groups."""
+    for group in groups:
+        for shape in FLASH_SHAPES if group == "flash" else MLA_SHAPES:
+            yield group, shape
+
+
+def compile_one(group: str, backend: str, shape: tuple[int, int, int], number: int) -> None:
+    """Compile one configuration of one row into the cache."""
+    family, problem, configs = work(group, backend, shape)
+    tilecore.compile(family.program(problem, configs[number]), backend=backend)
+
+
+def paged(cache: torch.Tensor, page: int, order: torch.Tensor) -> torch.Tensor:
+    """A (batch, heads, length, dim) cache as pages at the places of `order`, heads inside."""
+    batch, heads, length, dim = cache.shape
+    pages = torch.empty(len(order), page, heads, dim, dtype=cache.dtype, device="cuda")
+    per = cache.view(batch, heads, length // page, page, dim).permute(0, 2, 3, 1, 4)
+    pages[order] = per.reshape(len(order), page, heads, dim)
+    return pages
+
+
+def best_of(
+    backend: str, row: Work, arguments: tuple[Any, ...], out: torch.Tensor, want: torch.Tensor
+) -> tuple[float, dict[str, Any]]:
+    """(ms, configuration and so on) of the fastest right configuration."""
+    family, problem, configs = row
+    best: tuple[float, dict[str, Any]] = (float("inf"), {})
+    for config in configs:
+        try:
+            kernel = tilecore.compile(family.program(problem, config), backend=backend)
+            out.fill_(float("nan"))
+            kernel(*arguments)
+            error = relative_error(out, want)
+            if not error <= 3e-3:
+                print(f"  WRONG {config}: relative error {error:.3g}", flush=True)
+                continue
+            ms = milliseconds(lambda kernel=kernel: kernel(*arguments))
+            used = kernel.resources[0]
+            print(f"  {config}: {ms:.4f} ms, {used.registers} registers, "
+                  f"{used.spill_bytes} spill bytes {used.notes}", flush=True)  # fmt: skip
+            if ms < best[0]:
+                best = (ms, {"config": str(config), "error": error, "resources": str(used)})
+        except Exception as error:
+            traceback.print_exc(limit=-2)
+            print(f"  FAILED {config}: {error}", flush=True)
+    return best
+
+
+def show(**row: Any) -> None:
+    rows.append(row)
+    print("ROW", json.dumps(row), flush=True)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.empty(*shape, device="cuda", dtype=torch.half).normal_()
+
+
+def flash(backend: str, shape: tuple[int, int, int], copied: float) -> None:
+    batch, length, page = shape
+    row = work("flash", backend, shape)
+    q = normal(batch, KV_HEADS, HEADS // KV_HEADS, DIM)
+    k, v = (normal(batch, KV_HEADS, length, DIM) for _ in range(2))
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+
+        def peer() -> torch.Tensor:
+            flat = q.view(batch, HEADS, 1, DIM)
+            return F.scaled_dot_product_attention(flat, k, v, enable_gqa=True)
+
+        want = peer().view_as(q)
+        peer_ms = milliseconds(peer)
+    lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+    out, sums = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
+    arguments: tuple[Any, ...] = (q, k, v, lengths, out, sums)
+    if page:
+        order = torch.randperm(batch * length // page, device="cuda")
+        table = order.to(torch.int32).view(batch, -1)
+        pages = (paged(k, page, order), paged(v, page, order))
+        arguments = (q, *pages, lengths, table, out, sums)
+    ms, best = best_of(backend, row, arguments, out, want)
+    speed = FLASH_DECODE.bytes_moved(row[1]) / ms * 1e3
+    show(group="flash", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
+         ratio_fa2=peer_ms / ms, **best)  # fmt: skip
+
+
+def mla(backend: str, shape: tuple[int, int, int], copied: float) -> None:
+    batch, length, page = shape
+    row = work("mla", backend, shape)
+    q, cache = normal(batch, 1, 128, 576), normal(batch, 1, length, 576)
+    scores = torch.matmul(q.float(), cache.float().transpose(2, 3)) * row[1].scale
+    want = torch.matmul(torch.softmax(scores, -1), cache[..., :512].float())
+    del scores
+    lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+    out = torch.empty(batch, 1, 128, 512, device="cuda", dtype=torch.half)
+    sums = torch.empty(batch, 1, 128, device="cuda")
+    arguments: tuple[Any, ...] = (q, cache, lengths, out, sums)
+    if page:
+        order = torch.randperm(batch * length // page, device="cuda")
+        table = order.to(torch.int32).view(batch, -1)
+        pages = paged(cache, page, order).view(-1, 1, page, 576)
+        arguments = (q, pages, lengths, table, out, sums)
+    ms, best = best_of(backend, row, arguments, out, want)
+    speed = MLA_DECODE.bytes_moved(row[1]) / ms * 1e3
+    show(group="mla", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
+         tflops=MLA_DECODE.flops(row[1]) / ms * 1e-9, **best)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="*", default=["flash", "mla"])
+    parser.add_argument("--backend", default="cuda_hopper")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    if options.compile:
+        with ProcessPoolExecutor() as pool:
+            for group, shape in all_rows(options.groups):
+                for number in range(len(work(group, options.backend, shape)[2])):
+                    pool.submit(compile_one, group, options.backend, shape, number)
+        return
+    torch.manual_seed(0)
+    copied = copy_bandwidth()
+    print(f"copy: {copied * 1e-9:.0f} GB/s", flush=True)
+    for group, shape in all_rows(options.groups):
+        try:
+            {"flash": flash, "mla": mla}[group](options.backend, shape, copied)
+        except Exception:
+            traceback.print_exc()
+        torch.cuda.empty_cache()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    for row in rows:
+        numbers = {k: round(v, 3) for k, v in row.items() if isinstance(v, float)}
+        print(row["group"], row["shape"], numbers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

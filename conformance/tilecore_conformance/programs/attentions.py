@@ -1,0 +1,107 @@
+"""Attention kernels of tilecore-kernels: forward, decoding, latent attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilecore.language import GemmWarpPolicy
+from tilecore_conformance import bounds
+from tilecore_conformance.experiment import Experiment
+from tilecore_conformance.programs.families import experiment_of
+from tilecore_kernels import FAMILIES
+from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
+
+
+def attention(
+    rng: np.random.Generator,
+    q_len: int,
+    dim: int = 32,
+    heads: int = 2,
+    batch: int = 1,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    logits: float = 1.0,
+    left: int | None = None,
+    right: int | None = None,
+    causal: bool = False,
+    **problem: Any,
+) -> Experiment:
+    """Flash attention; `logits` scales the queries, for scores far from zero."""
+    block_q, block_k = tile or [64, 64]
+    right = 0 if causal else right
+    p = AttentionProblem(batch, heads, q_len, dim, left=left, right=right, **problem)
+    config = AttentionConfig(block_q, block_k, num_stages, threads)
+    q, *rest = FAMILIES["flash_attention"].inputs(p, rng)
+    q = (q.astype(np.float32) * logits).astype(q.dtype)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        return bounds.attention(p, arrays, values)
+
+    return experiment_of("flash_attention", p, config, (q, *rest), allowed)
+
+
+def _decode(
+    rng: np.random.Generator,
+    name: str,
+    problem: DecodeProblem,
+    tile: list[int],
+    threads: int,
+    num_stages: int,
+    num_splits: int,
+) -> Experiment:
+    block_h, block_k = tile
+    columns = GemmWarpPolicy.FullCol
+    config = DecodeConfig(block_h, block_k, num_stages, threads, num_splits, columns)
+    arrays = FAMILIES[name].inputs(problem, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        q, *rest = arrays
+        if name == "mla_decode":
+            rest.insert(1, rest[0][..., : problem.dim_v])
+        table = rest[3] if problem.page_size else None
+        keys, values_ = (gathered(problem, cache, table) for cache in rest[:2])
+        return bounds.attention(as_attention(problem), (q, keys, values_, rest[2]), values)
+
+    return experiment_of(name, problem, config, arrays, allowed)
+
+
+def flash_decode(
+    rng: np.random.Generator,
+    kv_len: int,
+    dim: int = 32,
+    heads: int = 4,
+    batch: int = 2,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    num_splits: int = 2,
+    **problem: Any,
+) -> Experiment:
+    """Flash decoding: one query a sequence, the cache divided among blocks."""
+    p = DecodeProblem(batch, heads, kv_len, dim, **problem)
+    return _decode(rng, "flash_decode", p, tile or [64, 64], threads, num_stages, num_splits)
+
+
+def mla_decode(
+    rng: np.random.Generator,
+    kv_len: int,
+    dim: int = 96,
+    dim_v: int = 64,
+    heads: int = 20,
+    batch: int = 2,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    num_splits: int = 2,
+    **problem: Any,
+) -> Experiment:
+    """Latent attention: the values are columns of the keys."""
+    p = DecodeProblem(batch, heads, kv_len, dim, kv_heads=1, dim_v=dim_v, **problem)
+    return _decode(rng, "mla_decode", p, tile or [16, 32], threads, num_stages, num_splits)
+
+
+BUILDERS: tuple[Any, ...] = (attention, flash_decode, mla_decode)

@@ -1,0 +1,216 @@
+"""Decoding with multi-head latent attention: all heads of queries share one latent key.
+
+A cached row is a latent vector of `dim_v` elements followed by a rotary part; the whole row is the
+key, and its latent part is also the value. A tile of the cache is therefore read once and used by
+both products: ``S = Q K^T`` over all columns, ``O += P K[:, :dim_v]``.
+
+Outputs are wide (512 columns for 64 heads), so that warps divide columns, not rows: each holds all
+rows of its columns of O, and the weights go from one product to the other through shared memory.
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tilecore.language as T
+from tilecore.target import Target
+from tilecore_kernels import decode_problem
+from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
+from tilecore_kernels.family import Arrays, Family
+from tilecore_kernels.online_softmax import (
+    LN_2,
+    LOG2_E,
+    new_rows,
+    normalize,
+    rescale,
+    to_log_sum,
+    weigh_scores,
+)
+from tilecore_kernels.paged import load_keys
+from tilecore_kernels.split_combine import combine_splits
+from tilecore_kernels.tiles import (
+    ceildiv,
+    dtype_bytes,
+    fits_registers,
+    fits_shared,
+    fits_threads,
+    has_lanes,
+    pow2_at_least,
+)
+
+
+def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
+    """Tile program: Q, latent cache, lengths, [page table], then O and the log-sum-exp.
+
+    Args:
+        problem: with one head of keys, and `dim_v` latent columns of `dim`.
+        config: `block_h` heads of one block, `block_k` keys of one tile.
+    """
+    p, tile_h, tile_k, splits = problem, config.block_h, config.block_k, config.num_splits
+    scale = p.scale * LOG2_E
+
+    @T.macro
+    def attend(Q, Cache, Lengths, Table, Parts, Sums, Out, LSE):
+        with T.Kernel(T.ceildiv(p.group, tile_h), splits, p.batch, threads=config.threads) as (
+            bx,
+            split,
+            batch,
+        ):
+            q = T.alloc_shared((tile_h, p.dim), p.dtype)
+            latent = T.alloc_shared((tile_k, p.dim), p.dtype)
+            weights = T.alloc_shared((tile_h, tile_k), p.dtype)
+            scores = T.alloc_fragment((tile_h, tile_k), "float32")
+            out = T.alloc_fragment((tile_h, p.dim_v), "float32")
+            first_h = bx * tile_h
+            T.copy(Q[batch, 0, first_h : first_h + tile_h, 0 : p.dim], q)
+            T.clear(out)
+            rows = new_rows(tile_h)
+            limit = T.min(Lengths[batch], p.kv_len)
+            tiles = T.ceildiv(limit, tile_k)
+            begin, end = split * tiles // splits, (split + 1) * tiles // splits
+            for step in T.Pipelined(begin, end, num_stages=config.num_stages):
+                first_k = step * tile_k
+                load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
+                T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
+                if first_k + tile_k > limit:
+                    for i, j in T.Parallel(tile_h, tile_k):
+                        visible = first_k + j < limit
+                        scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
+                weigh_scores(rows, scores, tile_k, scale)
+                rescale(rows, out, p.dim_v)
+                T.copy(scores, weights)
+                T.gemm(weights, latent[:, 0 : p.dim_v], out, policy=config.policy)
+            normalize(rows, out, p.dim_v)
+            to_log_sum(rows, LN_2 if splits == 1 else 1.0)
+            if splits == 1:
+                T.copy(out, Out[batch, 0, first_h : first_h + tile_h, 0 : p.dim_v])
+                T.copy(rows.peak, LSE[batch, 0, first_h : first_h + tile_h])
+            else:
+                T.copy(out, Parts[batch, 0, split, first_h : first_h + tile_h, 0 : p.dim_v])
+                T.copy(rows.peak, Sums[batch, 0, split, first_h : first_h + tile_h])
+
+    @T.macro
+    def decode(Q, Cache, Lengths, Table, Out, LSE):
+        if splits == 1:
+            attend(Q, Cache, Lengths, Table, None, None, Out, LSE)
+        else:
+            Parts = T.alloc_global((p.batch, 1, splits, p.group, p.dim_v), "float32")
+            Sums = T.alloc_global((p.batch, 1, splits, p.group), "float32")
+            attend(Q, Cache, Lengths, Table, Parts, Sums, Out, LSE)
+            combine_splits(Parts, Sums, Out, LSE)
+
+    Q_type = T.Tensor((p.batch, 1, p.group, p.dim), p.dtype)
+    Cache_type = T.Tensor(p.cache_shape(p.dim), p.dtype)
+    Lengths_type = T.Tensor((p.batch,), "int32")
+    Table_type = T.Tensor((p.batch, p.pages_per_sequence), "int32")
+    Out_type = T.Tensor((p.batch, 1, p.group, p.dim_v), p.dtype)
+    LSE_type = T.Tensor((p.batch, 1, p.group), "float32")
+    if p.page_size:
+
+        @T.prim_func
+        def mla_decode_paged(
+            Q: Q_type, Cache: Cache_type, Lengths: Lengths_type, Table: Table_type,
+            Out: Out_type, LSE: LSE_type,
+        ):  # fmt: skip
+            decode(Q, Cache, Lengths, Table, Out, LSE)
+
+        return mla_decode_paged
+
+    @T.prim_func
+    def mla_decode(
+        Q: Q_type, Cache: Cache_type, Lengths: Lengths_type, Out: Out_type, LSE: LSE_type
+    ):
+        decode(Q, Cache, Lengths, None, Out, LSE)
+
+    return mla_decode
+
+
+def inputs(problem: DecodeProblem, rng: np.random.Generator) -> Arrays:
+    """As for any decoding kernel, without values of their own."""
+    q, cache, _, *rest = decode_problem.inputs(problem, rng)
+    return q, cache, *rest
+
+
+def reference(problem: DecodeProblem, q: np.ndarray, cache: np.ndarray, *rest: Any) -> Arrays:
+    """O and the natural log-sum-exp in float64."""
+    return decode_problem.reference(problem, q, cache, cache[..., : problem.dim_v], *rest)
+
+
+def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
+    """Legal configurations, the first choice in front."""
+    p = problem
+    longest = max(16, pow2_at_least(p.kv_len))
+    columns = T.GemmWarpPolicy.FullCol
+    if not has_lanes(target):
+        splits = split_counts(p.batch, ceildiv(p.kv_len, 128))[-1]
+        found = [
+            DecodeConfig(min(p.group, height), min(block_k, longest), 1, 128, splits, columns)
+            for height, block_k in ((64, 128), (64, 64), (32, 128))
+        ]
+        return list(dict.fromkeys(found))
+    space = [
+        DecodeConfig(block_h, min(block_k, longest), stages, threads, splits, columns)
+        for block_h in (64, 32, 16)
+        for threads in (256, 128)
+        for block_k in (64, 32, 16)
+        for stages in (2, 3, 1)
+        for splits in split_counts(
+            max(1, p.batch * ceildiv(p.group, block_h)), ceildiv(p.kv_len, block_k)
+        )
+    ]
+    legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
+    return sorted(legal, key=lambda c: _cost(c, problem))
+
+
+def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> bool:
+    width = dtype_bytes(problem.dtype)
+    keys = config.num_stages * config.block_k
+    smem_bytes = (config.block_h + keys) * problem.dim * width
+    smem_bytes += config.block_h * config.block_k * width
+    fragment_bytes = 4 * config.block_h * (config.block_k + problem.dim_v)
+    return (
+        fits_threads(config.threads, target)
+        and fits_shared(smem_bytes, target)
+        and fits_registers(fragment_bytes, config.threads, target, share=0.8)
+    )
+
+
+def _cost(config: DecodeConfig, problem: DecodeProblem) -> tuple[float, ...]:
+    """The cache is read once for each block of heads; a tile's fixed cost is paid for each."""
+    stages = {1: 1.0, 2: 0.0, 3: 0.1}[config.num_stages]
+    return (ceildiv(problem.group, config.block_h) + 16.0 / config.block_k + stages,)
+
+
+def bytes_moved(problem: DecodeProblem) -> float:
+    """Each tensor once, for full caches."""
+    p = problem
+    queries = p.batch * p.heads * (p.dim + p.dim_v)
+    return float((queries + p.batch * p.kv_len * p.dim) * dtype_bytes(p.dtype))
+
+
+def latent_problem(batch: int, kv_len: int, heads: int = 128, **other: Any) -> DecodeProblem:
+    """DeepSeek's sizes: 512 latent and 64 rotary columns, scores scaled for heads of 128 + 64."""
+    return DecodeProblem(
+        batch, heads, kv_len, 576, kv_heads=1, dim_v=512, softmax_scale=192**-0.5, **other
+    )
+
+
+MLA_DECODE = Family(
+    name="mla_decode",
+    program=mla_decode,
+    inputs=inputs,
+    outputs=decode_problem.outputs,
+    reference=reference,
+    configs=configs,
+    problems=(
+        latent_problem(132, 8192),
+        latent_problem(64, 8192),
+        latent_problem(1, 32768),
+        latent_problem(64, 8192, page_size=64),
+    ),
+    flops=decode_problem.flops,
+    bytes_moved=bytes_moved,
+)

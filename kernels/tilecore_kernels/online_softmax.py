@@ -1,0 +1,111 @@
+"""The running softmax that all attention kernels share: maximum, sum and rescale, tile by tile.
+
+A block walks tiles of scores. For every row it keeps the largest score so far (`peak`), the anchor
+that exponents are taken against, and the sum of weights relative to that anchor. Exponentials are
+powers of two, so that `scale` is the factor of the scores times log2(e).
+
+The anchor follows the peak only when that has grown by more than `SLACK`: results are the same (the
+final division takes the anchor out again), and accumulators are seldom rescaled.
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilecore.language as T
+
+LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
+
+SLACK = 8.0
+"""Powers of two by which weights may exceed 1 before sums are rescaled: exact in float32 sums, and
+far from the largest float16."""
+
+FAR_BELOW = -1.0e30
+"""Anchor before the first visible key: finite, so that exp2(-inf - anchor) is 0 and not nan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a block keeps for each of its rows; fragments of `count` float32.
+
+    Attributes:
+        count: rows of the tile.
+        peak: the largest score so far, -inf before the first visible key.
+        previous: the last anchor, then the factor that it calls for.
+        anchor: what exponents are taken against, in powers of two.
+        part: the sum of one tile's weights, then whatever a caller needs.
+        total: the sum of all weights so far, relative to the anchor.
+    """
+
+    count: int
+    peak: Any
+    previous: Any
+    anchor: Any
+    part: Any
+    total: Any
+
+
+@T.macro
+def new_rows(count):
+    """Fragments for `count` rows that have seen no key."""
+    peak = T.alloc_fragment((count,), "float32")
+    previous = T.alloc_fragment((count,), "float32")
+    anchor = T.alloc_fragment((count,), "float32")
+    part = T.alloc_fragment((count,), "float32")
+    total = T.alloc_fragment((count,), "float32")
+    T.clear(total)
+    T.fill(peak, -T.infinity("float32"))
+    T.fill(anchor, FAR_BELOW)
+    return Rows(count, peak, previous, anchor, part, total)
+
+
+@T.macro
+def weigh_scores(rows, scores, columns, scale):
+    """Replace a tile of scores by its weights; `rows.previous` becomes the accumulators' factor."""
+    peak, previous, anchor, part, total = (
+        rows.peak, rows.previous, rows.anchor, rows.part, rows.total,
+    )  # fmt: skip
+    T.copy(anchor, previous)
+    T.reduce_max(scores, peak, dim=1, clear=False)
+    for i in T.Parallel(rows.count):
+        grown = peak[i] * scale - anchor[i] > SLACK
+        anchor[i] = T.if_then_else(grown, peak[i] * scale, anchor[i])
+    for i, j in T.Parallel(rows.count, columns):
+        scores[i, j] = T.exp2(scores[i, j] * scale - anchor[i])
+    T.reduce_sum(scores, part, dim=1)
+    for i in T.Parallel(rows.count):
+        previous[i] = T.exp2(previous[i] - anchor[i])
+        total[i] = total[i] * previous[i] + part[i]
+
+
+@T.macro
+def rescale(rows, out, columns):
+    """Bring an accumulator to the new anchor, after `weigh_scores`."""
+    previous = rows.previous
+    for i, j in T.Parallel(rows.count, columns):
+        out[i, j] = out[i, j] * previous[i]
+
+
+@T.macro
+def normalize(rows, out, columns):
+    """Divide an accumulator by the rows' sums; rows without a visible key become 0.
+
+    A nan sum is kept: it answers a nan in the input.
+    """
+    part, total = rows.part, rows.total
+    for i in T.Parallel(rows.count):
+        part[i] = T.if_then_else(total[i] == 0.0, 0.0, 1.0 / total[i])
+    for i, j in T.Parallel(rows.count, columns):
+        out[i, j] = out[i, j] * part[i]
+
+
+@T.macro
+def to_log_sum(rows, unit):
+    """`rows.peak` becomes the log-sum-exp in powers of two times `unit`; -inf without a key."""
+    peak, anchor, total = rows.peak, rows.anchor, rows.total
+    minus_inf = -T.infinity("float32")
+    for i in T.Parallel(rows.count):
+        total[i] = (T.log2(total[i]) + anchor[i]) * unit
+        peak[i] = T.if_then_else(peak[i] == minus_inf, minus_inf, total[i])

@@ -1,0 +1,57 @@
+"""Combining partial attention results: blocks that saw different keys of the same rows.
+
+Part s of a row is normalised and comes with ``L_s``, the base-2 logarithm of its sum of weights.
+With M the largest of them the whole is ``sum 2^(L_s - M) O_s / sum 2^(L_s - M)``, and its own
+logarithm ``M + log2(sum 2^(L_s - M))``. A part without a key has -inf and counts nothing.
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+import tilecore.language as T
+from tilecore_kernels.online_softmax import LN_2
+
+THREADS = 128
+SPLITS_AT_ONCE = 16
+"""Parts that are read together: enough loads in flight, few enough registers."""
+
+
+@T.macro
+def combine_splits(Parts, Sums, Out, LSE):
+    """A kernel that combines ``Parts[b, h, s, r, d]`` and ``Sums[b, h, s, r]`` over s.
+
+    Writes ``Out[b, h, r, d]`` and the natural log-sum-exp ``LSE[b, h, r]``.
+    """
+    batch, heads, splits, group, dim = (int(extent) for extent in Parts.shape)
+    some = min(SPLITS_AT_ONCE, splits)
+    minus_inf = -T.infinity("float32")
+    with T.Kernel(group, heads, batch, threads=THREADS) as (row, head, b):
+        sums = T.alloc_fragment((splits,), "float32")
+        peak = T.alloc_fragment((1,), "float32")
+        total = T.alloc_fragment((1,), "float32")
+        parts = T.alloc_fragment((some, dim), "float32")
+        weights = T.alloc_fragment((some,), "float32")
+        out = T.alloc_fragment((dim,), "float32")
+        for s in T.Parallel(splits):
+            sums[s] = Sums[b, head, s, row]
+        T.reduce_max(sums, peak, dim=0)
+        # Without any key all sums are -inf: exponents against 0 keep nan out.
+        anchor = T.if_then_else(peak[0] == minus_inf, 0.0, peak[0])
+        for s in T.Parallel(splits):
+            sums[s] = T.exp2(sums[s] - anchor)
+        T.reduce_sum(sums, total, dim=0)
+        share = T.if_then_else(total[0] == 0.0, 0.0, 1.0 / total[0])
+        T.clear(out)
+        for first in T.serial(0, splits, some):
+            for s in T.Parallel(some):
+                inside = first + s < splits
+                weights[s] = T.if_then_else(
+                    inside, T.exp2(Sums[b, head, first + s, row] - anchor), 0.0
+                )
+            for s, d in T.Parallel(some, dim):
+                parts[s, d] = weights[s] * Parts[b, head, first + s, row, d]
+            T.reduce_sum(parts, out, dim=0, clear=False)
+        for d in T.Parallel(dim):
+            Out[b, head, row, d] = out[d] * share
+        LSE[b, head, row] = T.if_then_else(
+            total[0] == 0.0, minus_inf, (T.log2(total[0]) + anchor) * LN_2
+        )
