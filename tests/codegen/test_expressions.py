@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.expressions import ExpressionPrinter
-from tilecore.errors import UnsupportedError
+from tilecore.errors import LoweringError, UnsupportedError
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import (
     DType,
@@ -152,3 +152,9 @@ def test_loads_go_through_the_checked_accessors():
 def test_a_dtype_without_a_type_is_refused():
     with pytest.raises(UnsupportedError, match="float8_e8m0fnu"):
         PRINTER.text(Cast(Var("x", float32), float8_e8m0fnu))
+
+
+def test_an_access_with_several_indices_was_not_lowered():
+    table = Buffer("Table", (const(4), const(8)), int32, Scope.GLOBAL)
+    with pytest.raises(LoweringError, match="Table was not lowered"):
+        PRINTER.text(Load(table, (Var("a"), const(1))))
