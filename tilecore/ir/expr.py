@@ -16,7 +16,7 @@ Text form: docs in ``printer.py``. Semantics (what every backend must do):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -281,6 +281,14 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
                 return expr  # folded to a leaf, which was visited as somebody's child
     result = visit(expr)
     return expr if result is None else result
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr:
+    """The conjunction; True when there is none."""
+    result: Expr = TRUE
+    for condition in conditions:
+        result = binary("and", result, condition)
+    return result
 
 
 def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:

@@ -40,6 +40,9 @@ from tilecore.ir.intervals import (
 )
 from tilecore.ir.linear import Linear
 
+LARGEST_SIZE = 1 << 24
+"""More elements than a tile or an array on the chip has: a bound beyond it bounds nothing."""
+
 _INDEX_OPS = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
 
 
@@ -62,6 +65,7 @@ class Knowledge:
     values: Mapping[str, Expr] = field(default_factory=dict)
     sizes: frozenset[str] = frozenset()
     facts: tuple[Linear, ...] = ()
+    _sums: dict[Expr, Linear] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # --- intervals -----------------------------------------------------------------------------
 
@@ -136,13 +140,51 @@ class Knowledge:
             return False
         return within(exact, dtype_interval(dtype_of_expr(expr))) or self.is_index(expr)
 
+    def size(self, extent: Expr) -> int | None:
+        """The largest value of an extent; None when no useful bound is known."""
+        high = self.interval(extent)[1]
+        return high if high < LARGEST_SIZE else None
+
     # --- sums ----------------------------------------------------------------------------------
 
     def linear(self, expr: Expr) -> Linear:
         """The expression as an exact sum; its terms hold no sums that do not wrap."""
+        if isinstance(expr, Const):
+            return Linear((), int(expr.value))
+        if isinstance(expr, Var) and expr.name not in self.values:
+            return Linear(((expr, 1),))
+        known = self._sums.get(expr)
+        if known is None:
+            terms: list[tuple[Expr, int]] = []
+            constant = self._collect(expr, 1, terms)
+            known = self._sums[expr] = self._rejoin(Linear.of(terms, constant))
+        return known
+
+    def regrouped(self, expr: Expr) -> Linear:
+        """A sum that equals the expression in the arithmetic of its dtype, which may wrap.
+
+        For address arithmetic that is written in another order, not for bounds or divisions.
+        """
         terms: list[tuple[Expr, int]] = []
-        constant = self._collect(expr, 1, terms)
-        return self._rejoin(Linear.of(terms, constant))
+        constant = self._regroup(expr, 1, terms)
+        return Linear.of(terms, constant)
+
+    def _regroup(self, expr: Expr, scale: int, terms: list[tuple[Expr, int]]) -> int:
+        match expr:
+            case Binary(op="add" | "sub" as op, a=a, b=b) if is_int(expr):
+                sign = 1 if op == "add" else -1
+                return self._regroup(a, scale, terms) + self._regroup(b, sign * scale, terms)
+            case Binary(op="mul", a=a, b=Const(value=value)) if is_int(expr):
+                return self._regroup(a, scale * int(value), terms)
+            case Binary(op="mul", a=Const(value=value), b=b) if is_int(expr):
+                return self._regroup(b, scale * int(value), terms)
+            case Unary(op="neg", a=a) if is_int(expr):
+                return self._regroup(a, -scale, terms)
+            case Var():
+                terms.append((expr, scale))
+                return 0
+            case _:
+                return self._collect(expr, scale, terms)
 
     def _collect(self, expr: Expr, scale: int, terms: list[tuple[Expr, int]]) -> int:
         """Add ``scale * expr`` to `terms`; give back the constant part."""
@@ -173,6 +215,11 @@ class Knowledge:
                 pass
         terms.append((expr, scale))
         return 0
+
+    def is_exact(self, form: Linear, expr: Expr) -> bool:
+        """True when `expr`, which is written from `form`, has its value and has not wrapped."""
+        fits = within(self.interval_of(form), dtype_interval(dtype_of_expr(expr)))
+        return fits or self.is_index(expr)
 
     def split(self, form: Linear, divisor: int) -> tuple[Linear, Linear]:
         """``(whole, rest)`` with ``form == divisor * whole + rest``, as little rest as is known."""

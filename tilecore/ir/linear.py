@@ -24,6 +24,9 @@ class Linear:
     @staticmethod
     def of(terms: Iterable[tuple[Expr, int]], constant: int) -> Linear:
         """The normal form of a sum: equal terms merged, zeros dropped."""
+        terms = tuple(terms)
+        if len(terms) == 1:
+            return Linear(terms if terms[0][1] else (), constant)
         total: dict[Expr, int] = {}
         for term, coefficient in terms:
             total[term] = total.get(term, 0) + coefficient

@@ -80,6 +80,15 @@ class Ranges(Knowledge):
         sizes = self.sizes | {var.name} if self.is_index(value) else self.sizes
         return replace(self, bounds=bounds, multiples=multiples, values=values, sizes=sizes)
 
+    def with_range(self, var: Var, low: int, high: int) -> Ranges:
+        """An index with inclusive bounds, such as a lane's number."""
+        bounds = {**self.bounds, var.name: (low, high)}
+        return replace(self, bounds=bounds, sizes=self.sizes | {var.name})
+
+    def without_assumptions_since(self, before: Ranges) -> Ranges:
+        """What was known `before`, and the variables that were added since."""
+        return replace(self, bounds={**self.bounds, **before.bounds}, facts=before.facts)
+
     def assume(self, condition: Expr) -> Ranges:
         """These facts where `condition` holds. What depends on memory is not noted."""
         match condition:
@@ -97,9 +106,26 @@ class Ranges(Knowledge):
                 new = [_gap(self, op, a, b)]
                 if op == "eq":
                     new = [_gap(self, "le", a, b), _gap(self, "ge", a, b)]
-                return replace(self, facts=(*self.facts, *new))
+                narrowed = replace(self, facts=(*self.facts, *new))
+                for fact in new:
+                    narrowed = narrowed._narrowed(fact)
+                return narrowed
             case _:
                 return self
+
+    def _narrowed(self, fact: Linear) -> Ranges:
+        """Bounds of single variables that follow from a sum which is 0 or more."""
+        bounds = dict(self.bounds)
+        for var, coefficient in fact.terms:
+            if not isinstance(var, Var) or abs(coefficient) != 1:
+                continue
+            most = self.interval_of(fact.replaced(var, Linear()))[1]
+            low, high = self.interval(var)
+            # The sum says var <= most, or var >= -most.
+            low, high = (low, min(high, most)) if coefficient < 0 else (max(low, -most), high)
+            if low <= high:  # else this place is never reached
+                bounds[var.name] = (low, high)
+        return replace(self, bounds=bounds)
 
     # --- proofs --------------------------------------------------------------------------------
 

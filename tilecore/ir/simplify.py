@@ -30,12 +30,20 @@ from tilecore.ir.intervals import dtype_interval
 from tilecore.ir.linear import Linear
 from tilecore.ir.ranges import OPPOSITE, Ranges
 
+NOTHING_KNOWN = Ranges()
+"""Of variables, only what they promise themselves."""
 
-def simplify(expr: Expr, ranges: Ranges) -> Expr:
-    """The same value, in fewer operations where a rule applies."""
+
+def simplify(expr: Expr, ranges: Ranges, apart: bool = False) -> Expr:
+    """The same value, in fewer operations where a rule applies.
+
+    With `apart`, divisions of sums are taken apart even where that is longer:
+    ``(c * 128 + lane) // 8`` becomes ``c * 16 + lane // 8``, whose parts can be computed, and
+    shared, at different places.
+    """
     if not expr.children:
         return _constant_if_known(expr, ranges)
-    return transform(expr, lambda node: simplify_node(node, ranges))
+    return transform(expr, lambda node: simplify_node(node, ranges, apart))
 
 
 def is_always_true(condition: Expr, ranges: Ranges) -> bool:
@@ -48,28 +56,27 @@ def upper_bound(expr: Expr, ranges: Ranges) -> int:
     return ranges.interval(expr)[1]
 
 
-def known_multiple(expr: Expr, ranges: Ranges) -> int:
+def known_multiple(expr: Expr, ranges: Ranges = NOTHING_KNOWN) -> int:
     """The largest number that is known to divide `expr`; 0 when it is always 0."""
     return ranges.multiple(expr)
 
 
-def simplify_node(node: Expr, ranges: Ranges) -> Expr | None:
+def simplify_node(node: Expr, ranges: Ranges, apart: bool = False) -> Expr | None:
     """One node over simplified children; None when no rule applies."""
     match node:
         case Binary(op="floordiv" | "floormod" as op, a=a, b=b) if dtype_of_expr(a).is_int:
-            return _divide(op, a, b, ranges)
+            return _divide(op, a, b, ranges, apart)
         case Binary(op="min" | "max" as op, a=a, b=b) if dtype_of_expr(a).is_int:
             return _pick(op, a, b, ranges)
         case Binary(op="add" | "sub" | "mul", a=a) if dtype_of_expr(a).is_int:
-            return _shorter_sum(node, ranges)
+            return None if apart else _shorter_sum(node, ranges)
         case Binary(op="eq" | "ne" | "lt" | "le" | "gt" | "ge", a=a) if dtype_of_expr(a).is_int:
             return _decided(node, ranges)
         case Binary(op="and" | "or", a=a, b=b):
             return a if a == b else None
         case Binary(op="bitand", a=a, b=Const(value=mask), dtype=dtype) if dtype.is_int:
-            low, high = ranges.interval(a)
-            is_low_bits = mask >= 0 and int(mask) & (int(mask) + 1) == 0
-            return a if is_low_bits and low >= 0 and high <= mask else None
+            is_low_bits = mask > 0 and int(mask) & (int(mask) + 1) == 0
+            return _masked(a, int(mask), ranges) if is_low_bits else None
         case Unary():
             return _unary(node)
         case Cast():
@@ -118,64 +125,121 @@ def _shorter_sum(node: Expr, ranges: Ranges) -> Expr | None:
     return other if other is not None and _size(other) < _size(node) else None
 
 
-def _divide(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr | None:
+def _divide(op: str, a: Expr, b: Expr, ranges: Ranges, apart: bool) -> Expr | None:
+    if isinstance(b, Const) and int(b.value) > 0:
+        nested = _nested_division(op, a, int(b.value))
+        if nested is not None:
+            return simplify_node(nested, ranges, apart) or nested
+        divided = _divide_sum(op, a, int(b.value), ranges, apart)
+        if divided is not None or apart:
+            return divided
     zero = const(0, dtype_of_expr(a))
     is_below = ranges.proves(Binary("le", zero, a, boolean)) and ranges.proves(
         Binary("lt", a, b, boolean)
     )
     if is_below:
         return zero if op == "floordiv" else a
-    if not isinstance(b, Const) or int(b.value) <= 0:
+    return None
+
+
+def _masked(a: Expr, mask: int, ranges: Ranges) -> Expr | None:
+    """``a & mask`` of low bits, without the terms that have none of them."""
+    low, high = ranges.interval(a)
+    if low >= 0 and high <= mask:
+        return a
+    dtype = dtype_of_expr(a)
+    form = ranges.regrouped(a)  # what wraps has lost higher bits only
+    kept = Linear(
+        tuple((t, c) for t, c in form.terms if c % (mask + 1)), form.constant % (mask + 1)
+    )
+    small = _sum(kept, dtype)
+    if small is None or kept == form:
         return None
-    nested = _nested_division(op, a, int(b.value), ranges)
-    return nested if nested is not None else _divide_sum(op, a, int(b.value), ranges)
+    low, high = ranges.interval_of(kept)
+    if low >= 0 and high <= mask:
+        return small
+    return binary("bitand", small, const(mask, dtype))
 
 
-def _nested_division(op: str, a: Expr, divisor: int, ranges: Ranges) -> Expr | None:
-    """``x // c // d`` is ``x // (c * d)``; ``x % c % d`` is ``x % d`` where d divides c."""
+def _nested_division(op: str, a: Expr, divisor: int) -> Expr | None:
+    """One division less, or a smaller number to divide.
+
+    ``x // c // d`` is ``x // (c * d)``; where d divides c, ``x % c % d`` is ``x % d`` and
+    ``x % c // d`` is ``x // d % (c / d)``.
+    """
     dtype = dtype_of_expr(a)
     match a:
         case Binary(op="floordiv", a=x, b=Const(value=c)) if op == "floordiv" and c > 0:
             if int(c) * divisor <= dtype_interval(dtype)[1]:
-                return _simplified(op, x, int(c) * divisor, ranges)
-        case Binary(op="floormod", a=x, b=Const(value=c)) if op == "floormod" and c > 0:
-            if int(c) % divisor == 0:
-                return _simplified(op, x, divisor, ranges)
+                return binary(op, x, const(int(c) * divisor, dtype))
+        case Binary(op="floormod", a=x, b=Const(value=c)) if c > 0 and int(c) % divisor == 0:
+            if op == "floormod":
+                return binary(op, x, const(divisor, dtype))
+            quotient = binary("floordiv", x, const(divisor, dtype))
+            return binary("floormod", quotient, const(int(c) // divisor, dtype))
         case _:
             pass
     return None
 
 
-def _simplified(op: str, a: Expr, divisor: int, ranges: Ranges) -> Expr:
-    again = binary(op, a, const(divisor, dtype_of_expr(a)))
-    better = simplify_node(again, ranges)
-    return again if better is None else better
-
-
-def _divide_sum(op: str, a: Expr, divisor: int, ranges: Ranges) -> Expr | None:
+def _divide_sum(op: str, a: Expr, divisor: int, ranges: Ranges, apart: bool) -> Expr | None:
     """Multiples of the divisor leave the sum; what stays behind is often below it."""
     dtype = dtype_of_expr(a)
     form = ranges.linear(a)
-    exact = ranges.divided(op, form, divisor)
-    if exact is not None:
-        return _sum(exact, dtype)
     whole, rest = ranges.split(form, divisor)
-    # (s * x + y) // (s * c) is x // c where y is below s; its remainder is s * (x % c) + y.
+    low, high = ranges.interval_of(rest)
+    if (carry := low // divisor) == high // divisor:
+        exact = whole.shifted(carry) if op == "floordiv" else rest.shifted(-carry * divisor)
+        return _sum(exact, dtype)
+    largest = None if apart else _size(a) + 2
+    parts = _coarsened(op, rest, divisor, ranges, dtype, apart)
+    if parts is None and apart and whole != Linear():
+        remainder = _sum(rest, dtype)
+        if remainder is not None and ranges.is_exact(rest, remainder):
+            parts = binary(op, remainder, const(divisor, dtype))
+    head = _sum(whole, dtype) if op == "floordiv" else const(0, dtype)
+    if parts is not None and head is not None:
+        result = binary("add", head, parts)
+        if largest is None or _size(result) <= largest:
+            return result
+    if largest is None:
+        return None
+    # (s * x + y) // (s * c) is x // c where y is 0; its remainder is s * (x % c).
     shared = math.gcd(divisor, *(coefficient for _, coefficient in rest.terms))
     inner = Linear(tuple((t, c // shared) for t, c in rest.terms), rest.constant // shared)
-    low, high = dtype_interval(dtype)
-    reach = ranges.interval_of(inner)
     numerator = _sum(inner, dtype)
-    is_exact = low <= reach[0] and reach[1] <= high
-    if numerator is None or not (is_exact or ranges.is_index(numerator)):
+    if numerator is None or not ranges.is_exact(inner, numerator):
         return None
     part = binary(op, numerator, const(divisor // shared, dtype))
     if op == "floordiv":
         result = _sum(whole.plus(Linear(((part, 1),))), dtype)
     else:
         result = _sum(Linear(((part, shared),), rest.constant % shared), dtype)
-    original = binary(op, a, const(divisor, dtype))
-    return result if result is not None and _size(result) < _size(original) else None
+    return result if result is not None and _size(result) < largest else None
+
+
+def _coarsened(
+    op: str, form: Linear, divisor: int, ranges: Ranges, dtype: DType, apart: bool
+) -> Expr | None:
+    """``(s * x + y) // (s * c)`` with ``0 <= y < s`` is ``x // c``; ``%``: ``s * (x % c) + y``."""
+    for step in sorted({abs(c) for _, c in form.terms}, reverse=True):
+        if step == 1 or divisor % step:
+            continue
+        big = Linear(tuple((t, c // step) for t, c in form.terms if c % step == 0))
+        big = big.shifted(form.constant // step)
+        small = Linear(tuple((t, c) for t, c in form.terms if c % step), form.constant % step)
+        low, high = ranges.interval_of(small)
+        if low < 0 or high >= step:
+            continue
+        units, rest = _sum(big, dtype), _sum(small, dtype)
+        if units is None or rest is None or not ranges.is_exact(big, units):
+            continue
+        part = binary(op, units, const(divisor // step, dtype))
+        part = simplify_node(part, ranges, apart) or part
+        if op == "floordiv":
+            return part
+        return binary("add", binary("mul", part, const(step, dtype)), rest)
+    return None
 
 
 def _sum(form: Linear, dtype: DType) -> Expr | None:

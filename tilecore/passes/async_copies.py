@@ -18,10 +18,10 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const, Expr, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
+from tilecore.ir.simplify import known_multiple, simplify
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
-from tilecore.passes.bounds import Ranges
-from tilecore.passes.divisors import divisor
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 
 COMMIT = Intrinsic("async.commit")
@@ -120,7 +120,7 @@ def piece(src: Region, dst: Region, layout: Layout, ranges: Ranges) -> int:
         extent % width == 0
         and run % width == 0
         and inner % width == 0
-        and divisor(ranges.simplify(dst.starts[-1])) % width == 0
+        and known_multiple(simplify(dst.starts[-1], ranges)) % width == 0
         and global_piece(src, width)
     ):
         width //= 2
@@ -130,10 +130,10 @@ def piece(src: Region, dst: Region, layout: Layout, ranges: Ranges) -> int:
 def global_piece(region: Region, width: int) -> bool:
     """True when pieces of `width` along the last axis are aligned and wholly in or out of shape."""
     buffer = region.buffer
-    if divisor(region.starts[-1]) % width or divisor(buffer.shape[-1]) % width:
+    if known_multiple(region.starts[-1]) % width or known_multiple(buffer.shape[-1]) % width:
         return False
     strides = strides_of(buffer.shape, buffer.strides)
-    return strides[-1] == const(1) and all(divisor(s) % width == 0 for s in strides[:-1])
+    return strides[-1] == const(1) and all(known_multiple(s) % width == 0 for s in strides[:-1])
 
 
 def strides_of(shape: tuple[Expr, ...], strides: tuple[Expr, ...] | None) -> tuple[Expr, ...]:

@@ -22,10 +22,10 @@ from tilecore.ir.expr import (
     walk,
 )
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.accesses import Access, accesses_of
-from tilecore.passes.bounds import Ranges, linear
 from tilecore.passes.register_maps import register_map
 from tilecore.passes.spread import (
     compact_registers,
@@ -95,10 +95,10 @@ def static_extents(nest: Parallel, ranges: Ranges) -> tuple[int, ...] | None:
     """Extents, or upper bounds of dynamic ones; None when one is unbounded."""
     found = []
     for extent in nest.extents:
-        high = extent.value if isinstance(extent, Const) else ranges.interval(extent)[1]
+        high = ranges.size(extent)
         if high is None:
             return None
-        found.append(int(high))
+        found.append(high)
     return tuple(found)
 
 
@@ -132,7 +132,7 @@ def _is_contiguous(access: Access, last: Var) -> bool:
     """True when `last` advances the buffer's last index by one and no other index."""
     if not access.indices:
         return False
-    form = dict(linear(access.indices[-1]).terms)
+    form = dict(Ranges().regrouped(access.indices[-1]).terms)
     others = (last in free_vars(index) for index in access.indices[:-1])
     return form.get(last) == 1 and not any(others)
 

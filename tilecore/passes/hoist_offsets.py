@@ -31,12 +31,13 @@ from tilecore.ir.expr import (
     free_vars,
     transform,
 )
+from tilecore.ir.linear import Linear
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
 from tilecore.ir.visit import BODY_FIELDS, map_exprs, walk_stmts
-from tilecore.passes.bounds import Linear, from_linear, linear
 from tilecore.passes.copies_under_gemm import is_crowded
-from tilecore.passes.scopes import Names, loads_in, per_kernel
+from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel
 
 
 def hoist_offsets(program: Program, context: Context) -> Program:
@@ -45,7 +46,10 @@ def hoist_offsets(program: Program, context: Context) -> Program:
 
     def visit(kernel: Kernel) -> Kernel:
         crowded = is_crowded(kernel)
-        return dataclasses.replace(kernel, body=_block(kernel.body, _Around(names, crowded), {}))
+        ranges = kernel_ranges(kernel, program.symbols)
+        return dataclasses.replace(
+            kernel, body=_block(kernel.body, _Around(names, crowded, ranges), {})
+        )
 
     return per_kernel(program, visit)
 
@@ -57,11 +61,13 @@ class _Around:
     Attributes:
         names: unused names.
         crowded: whether fragments leave few registers.
+        ranges: bounds of the kernel's variables.
         counter: variable of the innermost serial loop, or None.
     """
 
     names: Names
     crowded: bool
+    ranges: Ranges
     counter: Var | None = None
 
 
@@ -143,13 +149,14 @@ class _Hoister:
     def offset(self, buffer: Buffer, offset: Expr) -> Expr:
         """`offset` with its invariant part replaced by a variable."""
         offset = transform(offset, self.bits)
-        form = linear(offset)
+        form = self.around.ranges.regrouped(offset)
+        dtype = dtype_of_expr(offset)
         inner = tuple(term for term in form.terms if self.is_inner(term[0]))
         outer = tuple(term for term in form.terms if not self.is_inner(term[0]))
         if not outer or (len(outer) == 1 and isinstance(outer[0][0], Var) and outer[0][1] == 1):
-            return from_linear(Linear((*outer, *inner), form.constant), offset)
-        base = self.bound(f"{buffer.name}_at", from_linear(Linear(outer, 0), offset))
-        rest = from_linear(Linear(inner, form.constant), offset)
+            return Linear((*outer, *inner), form.constant).expr(dtype)
+        base = self.bound(f"{buffer.name}_at", Linear(outer).expr(dtype))
+        rest = Linear(inner, form.constant).expr(dtype)
         return binary("add", base, rest)
 
     def bits(self, node: Expr) -> Expr | None:

@@ -16,10 +16,10 @@ from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Var
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Gemm, Parallel, Reduce, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.contraction import gemm_shape, select_atom, tile_mma
 from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
 from tilecore.passes.lower_fma import fma_layout

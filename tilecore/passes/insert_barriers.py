@@ -20,9 +20,9 @@ from tilecore.errors import VerifyError
 from tilecore.hooks.context import Context
 from tilecore.ir.expr import Expr, Var, binary, const
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Break, Continue, For, If, Intrinsic, Stmt, WarpScope, While
 from tilecore.ir.visit import BODY_FIELDS, substitute_block, walk_stmts
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.memory_effects import (
     ATOMIC,
     READ,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.expr import Expr, Var, binary, const, free_vars
+from tilecore.ir.expr import Expr, Var, all_of, binary, const, free_vars
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.stmts import Block, For, LoopKind, Parallel
-from tilecore.passes.bounds import all_of
 from tilecore.passes.lane_scope import LaneScope
 from tilecore.passes.spread import register_modes
 
@@ -51,7 +50,7 @@ def prepare_nest(
         for (digit, _), (digit_axis, weight, _) in zip(digits, modes, strict=True):
             if digit_axis == axis:
                 total = binary("add", total, binary("mul", digit, const(weight)))
-        at[var] = scope.ranges.simplify(total)
+        at[var] = scope.simplify(total)
         below = binary("lt", at[var], nest.extents[axis])
         if not scope.ranges.proves(below):
             needed.append(below)

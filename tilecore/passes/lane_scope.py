@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType, float32, int64, tfloat32
-from tilecore.ir.expr import Call, Cast, Const, Expr, Var, binary, const, dtype_of_expr
+from tilecore.ir.expr import Call, Cast, Const, Expr, Var, all_of, binary, const, dtype_of_expr
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
 from tilecore.ir.program import Kernel
+from tilecore.ir.ranges import Ranges
+from tilecore.ir.simplify import simplify
 from tilecore.ir.stmts import Block, If, Let
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.bounds import Ranges, all_of, linear
 from tilecore.passes.scopes import Names, static
 
 LANE = Var("lane")
@@ -119,32 +120,38 @@ class LaneScope:
         """True when registers of the two dtypes hold the same bits (float32 and tfloat32 do)."""
         return a == b or {a, b} == {float32, tfloat32}
 
+    def simplify(self, expr: Expr) -> Expr:
+        """The same value in fewer operations, by what is known here."""
+        return simplify(expr, self.ranges, apart=True)
+
+    def multiple(self, expr: Expr) -> int:
+        """The largest number that is known to divide `expr`; 0 when it is always 0."""
+        return self.ranges.multiple(expr)
+
     # --- offsets -------------------------------------------------------------------------------
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Linear element offset of a global, shared or local element."""
         if buffer.scope is Scope.SHARED:
-            return self.ranges.simplify(
-                shared_offset(self.shared_layout(buffer), indices, self.ranges)
-            )
+            return self.simplify(shared_offset(self.shared_layout(buffer), indices, self.ranges))
         if buffer.scope is Scope.GLOBAL:
             return self._global_offset(buffer, indices)
         total: Expr = const(0)
         for index, stride in zip(indices, strides_of(buffer.shape, None), strict=True):
             total = binary("add", total, binary("mul", index, stride))
-        return self.ranges.simplify(total)
+        return self.simplify(total)
 
     def plain_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Offset of a shared element before the swizzle of its layout."""
         layout = dataclasses.replace(self.shared_layout(buffer), swizzle=None)
-        return self.ranges.simplify(layout.offset_expr(indices))
+        return self.simplify(layout.offset_expr(indices))
 
     def _global_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         strides = strides_of(buffer.shape, buffer.strides)
         wide = self._needs_64_bits(buffer, strides)
         total: Expr = const(0, int64 if wide else const(0).dtype)
         for index, stride in zip(indices, strides, strict=True):
-            index = self.ranges.simplify(index)
+            index = self.simplify(index)
             if wide:
                 index, stride = _widen(index), _widen(stride)
             total = binary("add", total, binary("mul", index, stride))
@@ -168,7 +175,7 @@ class LaneScope:
             above = binary("ge", index, const(0, dtype))
             below = binary("lt", index, _as(extent, index))
             needed += [c for c in (above, below) if not self.ranges.proves(c)]
-        return all_of(self.ranges.simplify(c) for c in needed)
+        return all_of(self.simplify(c) for c in needed)
 
     def first_copy(self, layout: FragmentLayout) -> Expr:
         """The condition that this lane is the first of the layout's copies."""
@@ -188,7 +195,7 @@ class LaneScope:
         digit = binary("floordiv", LANE, const(mode.stride))
         if mode.stride * mode.extent < self.threads:
             digit = binary("floormod", digit, const(mode.extent))
-        return self.ranges.simplify(digit)
+        return self.simplify(digit)
 
     def thread_parts(self, layout: FragmentLayout) -> tuple[Expr, ...]:
         """Per axis, the part of the coordinate that the lane determines."""
@@ -226,8 +233,8 @@ def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> 
     """
     terms: list[tuple[Expr, Mode]] = []
     for axis, index in zip(layout.axes, indices, strict=True):
-        digits = split(ranges.simplify(index), (mode.extent for mode in axis))
-        terms += [(ranges.simplify(d), m) for d, m in zip(digits, axis, strict=True)]
+        digits = split(simplify(index, ranges, apart=True), (mode.extent for mode in axis))
+        terms += [(simplify(d, ranges, apart=True), m) for d, m in zip(digits, axis, strict=True)]
     swizzle = layout.swizzle
     if swizzle is None or swizzle.bits == 0:
         return _total(terms)
@@ -249,7 +256,7 @@ def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> 
         [(d, Mode(m.extent, m.stride // source)) for d, m in above if m.stride // source % period]
     )
     mask = const((1 << swizzle.bits) - 1)
-    chosen = binary("bitand", binary("add", rows, ranges.simplify(from_below)), mask)
+    chosen = binary("bitand", binary("add", rows, simplify(from_below, ranges, apart=True)), mask)
     x = binary("mul", chosen, const(1 << swizzle.base))
     # Digits of one axis occupy different bits, so their sum is their XOR: what unrolled loops add
     # stays apart from what the lane adds.
@@ -262,14 +269,14 @@ def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> 
 def _bitwise_parts(digit: Expr, stride: int, ranges: Ranges) -> list[Expr]:
     """``digit * stride`` as parts whose bits do not overlap; one part when that is not provable."""
     whole = binary("mul", digit, const(stride))
-    form = linear(whole)
+    form = ranges.linear(whole)
     parts = [*form.terms, *(((const(1), form.constant),) if form.constant else ())]
     taken = 0
     result: list[Expr] = []
     for term, coefficient in parts:
         part = binary("mul", term, const(coefficient))
         low, high = ranges.interval(part)
-        if low is None or high is None or low < 0 or coefficient < 0:
+        if low < 0 or coefficient < 0:
             return [whole]
         step = coefficient & -coefficient
         bits = ((1 << high.bit_length()) - 1) & ~(step - 1)

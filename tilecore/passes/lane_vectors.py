@@ -17,8 +17,6 @@ from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.accesses import Access
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.bounds import linear
-from tilecore.passes.divisors import divisor
 from tilecore.passes.elementwise import VECTOR_BYTES
 from tilecore.passes.lane_nest import Nest, mentions, span, unrolled
 from tilecore.passes.lane_scope import LaneScope, guarded
@@ -95,7 +93,7 @@ class VectorAccesses:
         """Elements of one vector access; 1 when there is none."""
         if not indices or buffer.name in self.ordered or buffer.dtype.bits < 8:
             return 1
-        form = dict(linear(indices[-1]).terms)
+        form = dict(self.scope.ranges.regrouped(indices[-1]).terms)
         if form.get(self.digit) != 1 or any(mentions(i, self.digit) for i in indices[:-1]):
             return 1
         if any(mentions(term, self.digit) for term in form if term != self.digit):
@@ -108,10 +106,10 @@ class VectorAccesses:
 
     def _is_whole(self, buffer: Buffer, base: Expr, indices: tuple[Expr, ...], width: int) -> bool:
         """True when aligned pieces of `width` are contiguous and all in or all out of bounds."""
-        if divisor(base) % width:
+        if self.scope.multiple(base) % width:
             return False
         inside_depends = mentions(self.scope.inside(buffer, indices), self.digit)
-        if inside_depends and divisor(buffer.shape[-1]) % width:
+        if inside_depends and self.scope.multiple(buffer.shape[-1]) % width:
             return False
         if mentions(self.nest.valid, self.digit):
             extent = self.nest.nest.extents[-1]
@@ -121,7 +119,9 @@ class VectorAccesses:
             layout = self.scope.shared_layout(buffer)
             return layout.contiguous_run(buffer.rank - 1) % width == 0
         strides = strides_of(buffer.shape, buffer.strides)
-        return strides[-1] == const(1) and all(divisor(s) % width == 0 for s in strides[:-1])
+        return strides[-1] == const(1) and all(
+            self.scope.multiple(s) % width == 0 for s in strides[:-1]
+        )
 
     def _pieces(
         self, buffer: Buffer, indices: tuple[Expr, ...], width: int
@@ -154,7 +154,7 @@ class VectorAccesses:
             return None
         if mentions(self.nest.valid, self.digit):
             return None
-        register = linear(store.indices[0])
+        register = self.scope.ranges.regrouped(store.indices[0])
         others = [c for term, c in register.terms if term != self.digit]
         if dict(register.terms).get(self.digit) != 1:
             return None

@@ -41,8 +41,8 @@ def _digits(number: Expr, extents: list[int], scope: LaneScope) -> list[Expr]:
     digits: list[Expr] = []
     rest = number
     for extent in reversed(extents[1:]):
-        digits.append(scope.ranges.simplify(binary("floormod", rest, const(extent))))
-        rest = scope.ranges.simplify(binary("floordiv", rest, const(extent)))
+        digits.append(scope.simplify(binary("floormod", rest, const(extent))))
+        rest = scope.simplify(binary("floordiv", rest, const(extent)))
     digits.append(rest)
     return digits[::-1]
 

@@ -77,7 +77,7 @@ def _sum(scope: LaneScope, start: Expr, shift: int, per_rank: int) -> Expr:
     total = binary("add", start, const(shift))
     if per_rank:
         total = binary("add", total, binary("mul", RANK, const(per_rank)))
-    return scope.ranges.simplify(total)
+    return scope.simplify(total)
 
 
 def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
@@ -104,8 +104,8 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
         registers,
         Region(scope.lane_buffer(staging.buffer), (const(0),), (None,)),
         LANE,
-        *(scope.ranges.simplify(number) for number in part),
-        *(scope.ranges.simplify(start) for start in dst.starts),
+        *(scope.simplify(number) for number in part),
+        *(scope.simplify(start) for start in dst.starts),
     )
     hints = (
         ("box", "x".join(str(extent) for extent in plan.box)),

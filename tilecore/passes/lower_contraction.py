@@ -22,7 +22,6 @@ from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
 from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
-from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_fma import lower_fma
 from tilecore.passes.lower_memory_contraction import lower_memory_gemm
@@ -56,9 +55,9 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
 def operands_of(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> tuple[Operand, Operand]:
     """Both operands of a gemm whose atom takes them from registers."""
     atom = tiled.atom
-    group = scope.ranges.simplify(binary("floordiv", LANE, const(atom.lanes)))
-    group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
-    group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
+    group = scope.simplify(binary("floordiv", LANE, const(atom.lanes)))
+    group_m = scope.simplify(binary("floormod", group, const(tiled.groups_m)))
+    group_n = scope.simplify(binary("floordiv", group, const(tiled.groups_m)))
     assert atom.a is not None and atom.b is not None, "operands come from registers here"
     a = Operand(
         gemm.a, _transposed(atom.a, gemm.transpose_a), 0 if gemm.transpose_a else 1,
@@ -122,8 +121,7 @@ def _renamed(block: Block, scope: LaneScope) -> Block:
     """`block` with its loops over variables of new names: names are unique in a program."""
     for stmt in walk_stmts(block):
         if isinstance(stmt, For):
-            low, high = scope.ranges.of[stmt.var.name]
-            new = scope.var(stmt.var.name, low or 0, high or 0)
+            new = scope.var(stmt.var.name, *scope.ranges.interval(stmt.var))
             block = substitute_block(_rebound(block, stmt.var, new), {stmt.var: new})
     return block
 
@@ -230,7 +228,7 @@ def _matrices(
         return None
     if atom_rows % rows or atom_columns % columns or layout.contiguous_run(last) % columns:
         return None
-    if divisor(scope.ranges.simplify(region.starts[last])) % columns:
+    if scope.multiple(scope.simplify(region.starts[last])) % columns:
         return None
     if static(region)[1] % columns:
         return None
@@ -292,8 +290,8 @@ def _address(
     scope: LaneScope,
 ) -> Region:
     """The row that this lane passes: of matrix ``lane / rows``, row ``lane % rows``."""
-    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
-    row_in_matrix = scope.ranges.simplify(binary("floormod", lane, const(load.rows)))
+    lane = scope.simplify(binary("floormod", LANE, const(operand.atom.threads)))
+    row_in_matrix = scope.simplify(binary("floormod", lane, const(load.rows)))
     base = base_coordinates(operand, k, 0, scope)
     places = [_stored(matrix, operand) for matrix in group]
     coordinates: list[Expr] = []
@@ -303,12 +301,12 @@ def _address(
         while bit < len(group):
             stride = places[bit][axis] - places[0][axis]
             digit = binary("floordiv", lane, const(load.rows * bit))
-            digit = scope.ranges.simplify(binary("floormod", digit, const(2)))
+            digit = scope.simplify(binary("floormod", digit, const(2)))
             total = binary("add", total, binary("mul", digit, const(stride)))
             bit *= 2
         if axis == 0:
             total = binary("add", total, row_in_matrix)
-        coordinates.append(scope.ranges.simplify(total))
+        coordinates.append(scope.simplify(total))
     at = clamped(operand, (coordinates[0], coordinates[1]), scope, load.layout.shape[1])
     indices = operand.region.indices(at)
     return Region(flat, (scope.offset(operand.region.buffer, indices),), (const(1),))

@@ -106,7 +106,7 @@ def _side(
     for digit, weight, _ in digits:
         place = binary("add", place, binary("mul", digit, const(weight)))
     limit = const(static(region)[1 - k_axis] - 1)
-    place = scope.ranges.simplify(binary("min", scope.ranges.simplify(place), limit))
+    place = scope.simplify(binary("min", scope.simplify(place), limit))
     pair = (k, place) if k_axis == 0 else (place, k)
     offset = scope.offset(region.buffer, region.indices(pair))
     value: Expr = Load(scope.lane_buffer(region.buffer), (offset,))

@@ -38,7 +38,6 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import map_stmts
 from tilecore.passes import copies_under_gemm, rotate_gemm
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.loaded_starts import name_loaded_starts
@@ -129,10 +128,10 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
             return (While(lower_uniform(condition, scope), _block(body, scope), stmt.loc),)
         case If(condition=condition, then=then, otherwise=otherwise):
             test = lower_uniform(condition, scope)
-            outside = dict(scope.ranges.of)
-            scope.ranges = scope.ranges.assuming(test)
+            outside = scope.ranges
+            scope.ranges = outside.assume(test)
             new_then = _block(then, scope)
-            scope.ranges = Ranges({**scope.ranges.of, **outside})
+            scope.ranges = scope.ranges.without_assumptions_since(outside)
             return (If(test, new_then, _block(otherwise, scope), stmt.loc),)
         case Let(value=value):
             return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)

@@ -19,7 +19,6 @@ from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import FALSE, Const, Expr, Unary, binary, const
 from tilecore.ir.stmts import Block, For, Gemm, Intrinsic, LoopKind, Stmt
 from tilecore.passes.contraction import TiledMma
-from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LaneScope
 
 Pair = tuple[Expr, Expr]
@@ -32,8 +31,8 @@ def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, between: Block, scope: LaneSc
     """
     atom = tiled.atom
     group = scope.group_of(atom.lanes)
-    group_m = scope.ranges.simplify(binary("floormod", group, const(tiled.groups_m)))
-    group_n = scope.ranges.simplify(binary("floordiv", group, const(tiled.groups_m)))
+    group_m = scope.simplify(binary("floormod", group, const(tiled.groups_m)))
+    group_n = scope.simplify(binary("floordiv", group, const(tiled.groups_m)))
     kk = scope.var("kk", 0, tiled.tiles_k - 1)
     tm = scope.var("tm", 0, tiled.tiles_m - 1)
     tn = scope.var("tn", 0, tiled.tiles_n - 1)
@@ -112,7 +111,7 @@ def _operand(
     buffer = region.buffer
     layout = scope.shared_layout(buffer)
     last = layout.axes[buffer.rank - 1][0].extent
-    if divisor(scope.ranges.simplify(region.starts[-1])) % last:
+    if scope.multiple(scope.simplify(region.starts[-1])) % last:
         raise LoweringError(
             f"a gemm reads a part of {buffer.name} that starts inside a row of its layout",
             expected=f"a multiple of {last}", got=region.starts[-1], loc=gemm.loc,

@@ -20,13 +20,13 @@ from tilecore.ir.expr import (
     Load,
     Select,
     Var,
+    all_of,
     binary,
     const,
     dtype_of_expr,
 )
 from tilecore.ir.layout import THREAD, FragmentLayout
 from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, LoopKind, Reduce, Stmt, Store
-from tilecore.passes.bounds import all_of
 from tilecore.passes.lane_scope import LANE, LaneScope, guarded
 from tilecore.passes.reduction_plan import ReductionPlan, accumulator_dtype, plan_reduction
 from tilecore.passes.scopes import static
@@ -129,7 +129,7 @@ class _Reduction:
         value = _cast(_prepared(reduce.op, value), self.dtype)
         extent = const(static(reduce.src)[reduce.axis])
         inside = binary("lt", along, extent)
-        needed = () if scope.ranges.proves(inside) else (scope.ranges.simplify(inside),)
+        needed = () if scope.ranges.proves(inside) else (scope.simplify(inside),)
         exists = all_of((*needed, scope.in_use(self.layout)))
         if exists != const(True, dtype_of_expr(exists)):
             value = Select(exists, value, neutral(reduce.op, self.dtype), self.dtype)
@@ -190,12 +190,12 @@ class _Reduction:
         index: Expr = const(0)
         needed: list[Expr] = [scope.in_use(self.layout)]
         for coordinate, extent in zip(coordinates, shape, strict=True):
-            coordinate = scope.ranges.simplify(self.wrapped(coordinate))
+            coordinate = scope.simplify(self.wrapped(coordinate))
             inside = binary("lt", coordinate, const(extent))
             if not scope.ranges.proves(inside):
                 needed.append(inside)
             index = binary("add", binary("mul", index, const(extent)), coordinate)
-        return all_of(needed), scope.ranges.simplify(index)
+        return all_of(needed), scope.simplify(index)
 
     def wrapped(self, coordinate: Expr) -> Expr:
         return coordinate
@@ -213,7 +213,7 @@ class _Reduction:
                 if mode.stride < other.stride < mode.stride * mode.extent:
                     inside = other.stride // mode.stride
             digit = binary("floordiv", LANE, const(mode.stride))
-            digit = scope.ranges.simplify(binary("floormod", digit, const(inside)))
+            digit = scope.simplify(binary("floormod", digit, const(inside)))
             conditions.append(binary("eq", digit, const(0)))
         return conditions
 

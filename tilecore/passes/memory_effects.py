@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Binary, Const, Expr, Var, substitute
+from tilecore.ir.expr import Binary, Const, Expr, Var, dtype_of_expr, substitute
+from tilecore.ir.knowledge import LARGEST_SIZE
+from tilecore.ir.linear import Linear
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Gemm, Intrinsic, Parallel, Reduce, Scan, Stmt, Store
 from tilecore.ir.visit import exprs_of
 from tilecore.passes.accesses import accesses_of
-from tilecore.passes.bounds import Linear, Ranges, from_linear, linear
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.scopes import loads_in
 
@@ -49,15 +51,20 @@ class Box:
 
 
 def _axis_disjoint(start_a: Expr, length_a: int, start_b: Expr, length_b: int) -> bool:
-    gap = linear(start_b).minus(linear(start_a))
+    gap = _gap(start_a, start_b)
     if not gap.terms:
         return gap.constant >= length_a or -gap.constant >= length_b
     if length_a == length_b == 1:
         slots_a, slots_b = _slot(start_a), _slot(start_b)
         if slots_a is not None and slots_b is not None and slots_a[1] == slots_b[1]:
-            step = linear(slots_a[0]).minus(linear(slots_b[0]))
+            step = _gap(slots_b[0], slots_a[0])
             return not step.terms and step.constant % slots_a[1] != 0
     return False
+
+
+def _gap(a: Expr, b: Expr) -> Linear:
+    """``b - a``, in arithmetic that wraps as theirs does."""
+    return Ranges().regrouped(b).plus(Ranges().regrouped(a), -1)
 
 
 def _slot(expr: Expr) -> tuple[Expr, int] | None:
@@ -104,7 +111,7 @@ def box_of(region: Region, ranges: Ranges) -> Box:
     """The box of a region."""
     axes: list[tuple[Expr, int | None]] = []
     for start, extent in zip(region.starts, region.extents, strict=True):
-        length = 1 if extent is None else ranges.interval(extent)[1]
+        length = 1 if extent is None else ranges.size(extent)
         axes.append((start, length))
     return Box(region.buffer, tuple(axes))
 
@@ -113,16 +120,16 @@ def _nest_box(buffer: Buffer, indices: tuple[Expr, ...], local: set[str], ranges
     """The box that an access covers over all iterations of a nest with variables `local`."""
     axes: list[tuple[Expr, int | None]] = []
     for index in indices:
-        form = linear(index)
+        form = ranges.linear(index)
         outer, inner = [], []
         for term, coefficient in form.terms:
             names = {node.name for node in _vars(term)}
             (inner if names & local else outer).append((term, coefficient))
         low, high = ranges.interval_of(Linear(tuple(inner), 0))
-        if low is None or high is None or any(loads_in(term) for term, _ in inner):
+        if high - low >= LARGEST_SIZE or any(loads_in(term) for term, _ in inner):
             axes.append((index, None))
         else:
-            start = from_linear(Linear(tuple(outer), form.constant + low), index)
+            start = Linear(tuple(outer), form.constant + low).expr(dtype_of_expr(index))
             axes.append((start, high - low + 1))
     return Box(buffer, tuple(axes))
 
@@ -176,17 +183,15 @@ def _region_effects(regions: tuple[Region, ...], kind: str, ranges: Ranges) -> I
 
 
 def _nest_effects(nest: Parallel, ranges: Ranges) -> Iterator[Effect]:
-    table = dict(ranges.of)
     for var, extent in zip(nest.vars, nest.extents, strict=True):
-        high = ranges.interval(extent)[1]
-        table[var.name] = (0, None if high is None else max(0, high - 1))
+        ranges = ranges.with_index(var, extent)
     local = {var.name for var in nest.vars}
     reads: list[Effect] = []
     writes: list[Effect] = []
     for access in accesses_of(nest):
         if access.buffer.scope not in SEEN_BY_OTHERS:
             continue
-        inside = Ranges(table)
+        inside = ranges
         names = set(local)
         for var, start, extent in access.inner:
             inside = inside.with_loop(var, start, extent, _ONE)

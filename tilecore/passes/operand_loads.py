@@ -13,7 +13,6 @@ from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Cast, Expr, Load, Var, binary, const
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
 from tilecore.ir.stmts import Block, For, Intrinsic, LoopKind, Stmt, Store
-from tilecore.passes.divisors import divisor
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import register_modes
@@ -64,7 +63,7 @@ def base_coordinates(
     other = binary("mul", index, const(operand.step))
     along_k = binary("mul", k, const(operand.depth))
     pair = (along_k, other) if operand.depth_axis == 0 else (other, along_k)
-    return scope.ranges.simplify(pair[0]), scope.ranges.simplify(pair[1])
+    return scope.simplify(pair[0]), scope.simplify(pair[1])
 
 
 def clamped(
@@ -79,7 +78,7 @@ def clamped(
     for axis, coordinate in enumerate(coordinates):
         if axis != operand.depth_axis:
             limit = const(shape[axis] - (columns if axis == 1 else 1))
-            coordinate = scope.ranges.simplify(binary("min", coordinate, limit))
+            coordinate = scope.simplify(binary("min", coordinate, limit))
         result.append(coordinate)
     return tuple(result)
 
@@ -92,7 +91,7 @@ def _lane_coordinates(
 ) -> tuple[Expr, Expr]:
     """Stored coordinates of the element that a lane holds in one register, by its digits."""
     base = base_coordinates(operand, k, tile, scope)
-    lane = scope.ranges.simplify(binary("floormod", LANE, const(operand.atom.threads)))
+    lane = scope.simplify(binary("floormod", LANE, const(operand.atom.threads)))
     coordinates: list[Expr] = []
     for axis in (0, 1):
         total: Expr = base[axis]
@@ -105,7 +104,7 @@ def _lane_coordinates(
                 digit = next((v for v, m in digits if m == mode), const(0))
             total = binary("add", total, binary("mul", digit, const(weight)))
             weight *= mode.extent
-        coordinates.append(scope.ranges.simplify(total))
+        coordinates.append(scope.simplify(total))
     return coordinates[0], coordinates[1]
 
 
@@ -131,7 +130,7 @@ def vector_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope)
     if buffer.scope is not Scope.SHARED or not scope.is_same_storage(flat.dtype, operand.dtype):
         return None
     width = min(run.extent, max(1, _VECTOR_BYTES // operand.dtype.bytes))
-    starts = divisor(scope.ranges.simplify(region.starts[last]))
+    starts = scope.multiple(scope.simplify(region.starts[last]))
     if any(
         extent % width
         for extent in (
@@ -147,7 +146,7 @@ def vector_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope)
     piece = scope.var("r", 0, run.extent // width - 1)
     row, column = _lane_coordinates(operand, k, tile, digits, scope)
     offset = binary("mul", piece, const(width))
-    column = scope.ranges.simplify(binary("add", column, offset))
+    column = scope.simplify(binary("add", column, offset))
     at = clamped(operand, (row, column), scope, width)
     source = Region(flat, (scope.offset(buffer, region.indices(at)),), (const(width),))
     register = binary("add", _register(operand, tile, digits), offset)

@@ -26,6 +26,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr, free_vars, substitute
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
     Allocate,
     Block,
@@ -41,7 +42,6 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, walk_stmts
 from tilecore.passes.async_copies import COMMIT, async_width, issue, wait
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producers import (
     Producer,

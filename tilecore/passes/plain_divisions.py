@@ -30,8 +30,7 @@ def plain_divisions(program: Program, context: Context) -> Program:
                 return False
             if node.dtype.kind == "uint":
                 return True
-            low, divisor = ranges.interval(node.a)[0], ranges.interval(node.b)[0]
-            return low is not None and low >= 0 and divisor is not None and divisor > 0
+            return ranges.interval(node.a)[0] >= 0 and ranges.interval(node.b)[0] > 0
 
         def convert(expr: Expr) -> Expr:
             children = tuple(convert(child) for child in expr.children)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Block, Copy, For, Let, Parallel, Stmt
 from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.memory_effects import READ, Effect, steps_of
 
 

@@ -16,9 +16,9 @@ import dataclasses
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Gemm, Intrinsic, Stmt
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.memory_effects import READ, Effect, InnerBarrier, steps_of
 from tilecore.passes.scopes import per_kernel, rewrite_block

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import map_exprs, map_stmts, walk_stmts
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.memory_effects import READ, Effect, steps_of
 
 

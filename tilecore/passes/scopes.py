@@ -9,33 +9,29 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS, buffers_in, walk_stmts
-from tilecore.passes.bounds import Ranges
 
 
 def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
     """Bounds of every integer variable of a kernel (names are unique, so one table holds all)."""
-    table: dict[str, tuple[int | None, int | None]] = {}
-    for symbol in symbols:
-        table[symbol.name] = (0 if symbol.lower is None else symbol.lower, symbol.upper)
-    ranges = Ranges(table)
+    ranges = Ranges().with_sizes(symbols)
     for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True):
-        high = ranges.interval(extent)[1]
-        table[var.name] = (0, None if high is None else max(0, high - 1))
+        ranges = ranges.with_index(var, extent)
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case For(var=var, start=start, extent=extent, step=step):
-                table[var.name] = ranges.with_loop(var, start, extent, step).of[var.name]
-            case Let(var=var, value=value) if var.dtype.is_int:
-                table[var.name] = ranges.interval(value)
+                ranges = ranges.with_loop(var, start, extent, step)
+            case Let(var=var, value=value):
+                ranges = ranges.with_value(var, value)
             case Parallel(vars=names, extents=extents):
                 for var, extent in zip(names, extents, strict=True):
-                    high = ranges.interval(extent)[1]
-                    table[var.name] = (0, None if high is None else max(0, high - 1))
+                    ranges = ranges.with_index(var, extent)
             case _:
                 pass
-    return ranges
+    # Variables stay as the program names them: texts are read, and values bound once.
+    return dataclasses.replace(ranges, values={})
 
 
 class Names:

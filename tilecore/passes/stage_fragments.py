@@ -21,6 +21,7 @@ from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Expr, Load
 from tilecore.ir.layout import THREAD, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
     Allocate,
     Atomic,
@@ -39,7 +40,6 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import map_exprs, map_stmts
 from tilecore.passes.accesses import Access, accesses_of
-from tilecore.passes.bounds import Ranges
 from tilecore.passes.contraction import select_atom, tile_mma
 from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
 from tilecore.passes.infer_layouts import operand_layouts

@@ -19,10 +19,10 @@ from tilecore.hooks.records import (
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import const
 from tilecore.ir.layout import Layout
+from tilecore.ir.simplify import known_multiple
 from tilecore.ir.stmts import Gemm
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.async_copies import strides_of
-from tilecore.passes.divisors import divisor
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
@@ -87,7 +87,9 @@ def is_mappable(buffer: Buffer) -> bool:
     if not 2 <= buffer.rank <= MAX_AXES or buffer.dtype.bits not in ELEMENT_BITS:
         return False
     *outer, inner = strides_of(buffer.shape, buffer.strides)
-    return inner == const(1) and all(divisor(s) * buffer.dtype.bytes % 16 == 0 for s in outer)
+    return inner == const(1) and all(
+        known_multiple(s) * buffer.dtype.bytes % 16 == 0 for s in outer
+    )
 
 
 def _is_whole_but_slots(region: Region) -> bool:

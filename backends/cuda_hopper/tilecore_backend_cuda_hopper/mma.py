@@ -23,9 +23,9 @@ from tilecore.ir.dtypes import (
     uint8,
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
+from tilecore.ir.simplify import known_multiple
 from tilecore.ir.stmts import Gemm
 from tilecore.passes.contraction import tile_mma
-from tilecore.passes.divisors import divisor
 from tilecore_backend_cuda_hopper.layout import panels
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
@@ -151,8 +151,8 @@ def _panel(region: Region) -> int | None:
     panel = layout.axes[-1][0].extent
     if is_shared and (
         region.axes != (buffer.rank - 2, buffer.rank - 1)
-        or divisor(region.starts[-1]) % panel
-        or divisor(region.starts[-2]) % 8
+        or known_multiple(region.starts[-1]) % panel
+        or known_multiple(region.starts[-2]) % 8
         or (region.static_shape or (0, 0))[-1] % panel
     ):
         return None
