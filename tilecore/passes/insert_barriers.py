@@ -19,6 +19,12 @@ from dataclasses import dataclass, field
 from tilecore.errors import VerifyError
 from tilecore.hooks.context import Context
 from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.lane_dependence import (
+    conditions_of,
+    depends_on_lane,
+    is_per_lane,
+    lane_dependent_names,
+)
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Break, Continue, For, If, Intrinsic, Stmt, WarpScope, While
@@ -105,14 +111,15 @@ class _State:
 class _Memo:
     """Answers for statements that several walks ask about; keeps the statements alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: frozenset[str] = frozenset()) -> None:
+        self.lanes = lanes  # names that differ between lanes, of a program written per lane
         self._steps: dict[int, tuple[Stmt, tuple[Step, ...]]] = {}
         self._at: dict[tuple[int, Var, Expr], tuple[Stmt, Stmt]] = {}
 
     def steps(self, stmt: Stmt, ranges: Ranges) -> tuple[Step, ...]:
         """`steps_of` a statement."""
         if id(stmt) not in self._steps:
-            self._steps[id(stmt)] = (stmt, tuple(steps_of(stmt, ranges)))
+            self._steps[id(stmt)] = (stmt, tuple(steps_of(stmt, ranges, self.lanes)))
         return self._steps[id(stmt)][1]
 
     def at(self, stmt: Stmt, var: Var, value: Expr) -> Stmt:
@@ -139,6 +146,8 @@ class _Walker:
 
     def stmt(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
         match stmt:
+            case If() | For() | While() if self.is_apart(stmt):
+                self.as_one(stmt, state, path)
             case For(body=body) | While(body=body):
                 self.own(stmt, state, path)
                 self.loop(body, state, path, stmt)
@@ -156,6 +165,18 @@ class _Walker:
                 self.exits.append(state.copy())
             case _:
                 self.own(stmt, state, path)
+
+    def is_apart(self, stmt: Stmt) -> bool:
+        """Control flow that lanes of a per-lane program take differently: no barrier fits there."""
+        return any(depends_on_lane(expr, self.memo.lanes) for expr in conditions_of(stmt))
+
+    def as_one(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+        """All effects inside as those of one statement; their order is the author's affair."""
+        inner = list(walk_stmts((stmt,)))
+        counters = {one.var.name for one in inner if isinstance(one, For)}
+        lanes = self.memo.lanes | counters
+        steps = [step for one in inner for step in steps_of(one, self.ranges, lanes)]
+        self.flush([step for step in steps if isinstance(step, Effect)], state, path)
 
     def loop(
         self,
@@ -276,7 +297,8 @@ def insert_barriers(program: Program, context: Context) -> Program:
 
     def visit(kernel: Kernel) -> Kernel:
         ranges = kernel_ranges(kernel, program.symbols)
-        memo = _Memo()
+        per_lane = is_per_lane(kernel.body)
+        memo = _Memo(lane_dependent_names(kernel.body) if per_lane else frozenset())
         tried: Conflict | None = None
         while conflicts := find_conflicts(kernel, ranges, memo):
             first = conflicts[0]
@@ -287,6 +309,8 @@ def insert_barriers(program: Program, context: Context) -> Program:
                 )
             tried = first
             kernel = _separate(kernel, first, ranges, memo)
+        if per_lane:  # barriers that the author wrote are meant
+            return kernel
         return _without_needless(kernel, ranges, memo)
 
     return per_kernel(program, visit)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType, float32, int64, tfloat32
 from tilecore.ir.expr import Call, Cast, Const, Expr, Var, all_of, binary, const, dtype_of_expr
+from tilecore.ir.lane_dependence import depends_on_lane
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
 from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
@@ -35,6 +37,8 @@ class LaneScope:
         ranges: bounds of variables; grows as lane variables are made.
         flat: buffer name -> its one-dimensional lane-level buffer.
         head: definitions for the top of the kernel.
+        varying: names that differ between lanes; None where the kernel is not written per lane.
+        is_diverged: under a condition that differs between lanes.
     """
 
     kernel: Kernel
@@ -43,6 +47,14 @@ class LaneScope:
     ranges: Ranges
     flat: dict[str, Buffer] = field(default_factory=dict)
     head: list[Let] = field(default_factory=list)
+    varying: frozenset[str] | None = None
+    is_diverged: bool = False
+
+    def is_own(self, exprs: Iterable[Expr]) -> bool:
+        """Whether every lane does a statement at block scope for itself; else it is done once."""
+        if self.varying is None:
+            return False
+        return self.is_diverged or any(depends_on_lane(e, self.varying) for e in exprs)
 
     @property
     def threads(self) -> int:

@@ -45,7 +45,7 @@ from tilecore.ir.stmts import (
     Stmt,
     Store,
 )
-from tilecore.ir.visit import walk_stmts
+from tilecore.ir.visit import exprs_of, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.elementwise import loop_layout, static_extents
 from tilecore.passes.lane_nest import Nest, mentions, prepare_nest, unrolled
@@ -94,7 +94,7 @@ class _Lowering:
             self.vectors = VectorAccesses(nest, *nest.digits[-1], ordered, scope)
         # Where several lanes run one iteration, only the first stores to memory. Nests that write
         # nothing else are run by that lane alone.
-        first = scope.first_copy(nest.loop)
+        first = TRUE if self.is_own() else scope.first_copy(nest.loop)
         self.only_first = first if self.writes_memory_only() else TRUE
         self.first_copy = TRUE if self.writes_memory_only() else first
 
@@ -130,6 +130,15 @@ class _Lowering:
                 stmt = dataclasses.replace(stmt, body=guarded(self.nest.valid, stmt.body))
             result.append(stmt)
         return tuple(result)
+
+    def is_own(self) -> bool:
+        """A statement at block scope that each lane of a per-lane program does for itself."""
+        nest = self.nest.nest
+        if nest.vars:
+            return False
+        atomic = any(isinstance(stmt, Atomic) for stmt in nest.body)
+        exprs = [expr for stmt in nest.body for expr in exprs_of(stmt)]
+        return self.scope.is_own(exprs) or (atomic and self.scope.varying is not None)
 
     def writes_memory_only(self) -> bool:
         own = {s.buffer.name for s in walk_stmts(self.nest.nest.body) if isinstance(s, Allocate)}
@@ -219,7 +228,16 @@ class _Lowering:
             self.scope.lane_buffer(buffer), (self.scope.offset(buffer, indices),), (None,)
         )
         test = binary("and", self.scope.inside(buffer, indices), self.first_copy)
-        return guarded(test, (dataclasses.replace(stmt, dst=point, value=value),))
+        one = dataclasses.replace(stmt, dst=point, value=value)
+        if stmt.previous is None or test == TRUE or self.nest.nest.vars:
+            return guarded(test, (one,))
+        # The old value is wanted after the guard's end, by the lane itself.
+        kind, names = stmt.previous.dtype, self.scope.names
+        kept = names.buffer(stmt.previous.name, (), kind, Scope.LOCAL)
+        seen = Var(names.fresh(stmt.previous.name), kind)
+        inside = (dataclasses.replace(one, previous=seen), Store(kept, (), seen, stmt.loc))
+        first = Allocate(kept, const(0, kind), stmt.loc)
+        return (first, *guarded(test, inside), Let(stmt.previous, Load(kept, ()), stmt.loc))
 
     # --- expressions ---------------------------------------------------------------------------
 

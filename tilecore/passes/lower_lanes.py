@@ -13,7 +13,8 @@ from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, const
+from tilecore.ir.expr import Call, Expr, Var, const
+from tilecore.ir.lane_dependence import conditions_of, is_per_lane, lane_dependent_names
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import (
     Alias,
@@ -36,7 +37,7 @@ from tilecore.ir.stmts import (
     WarpScope,
     While,
 )
-from tilecore.ir.visit import map_stmts
+from tilecore.ir.visit import map_exprs, map_stmts
 from tilecore.passes import copies_under_gemm, rotate_gemm
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
@@ -58,17 +59,31 @@ from tilecore.passes.skip_scaling import skip_unit_scaling
 def lower_lanes(program: Program, context: Context) -> Program:
     """See the module's text."""
     names = Names(program)
-    names.fresh(LANE.name)
+    author = Var(names.fresh(LANE.name))  # a variable that the author called like the lane
 
     def visit(kernel: Kernel) -> Kernel:
+        if author != LANE:
+            kernel = dataclasses.replace(kernel, body=_renamed(kernel.body, author.name))
         scope = LaneScope(kernel, context, names, kernel_ranges(kernel, program.symbols))
         scope.ranges = scope.ranges.with_range(LANE, 0, scope.threads - 1)
+        if is_per_lane(kernel.body):
+            scope.varying = lane_dependent_names(kernel.body)
         head = Let(LANE, Call("lane.id", (), int32))
         lowered = _block(kernel.body, scope)
         body = (head, *scope.head, *lowered)
         return dataclasses.replace(kernel, body=body)
 
     return per_kernel(program, visit, level=Level.LANE)
+
+
+def _renamed(body: Block, name: str) -> Block:
+    """`body` with another name for its own variable called as the lane is."""
+
+    def visit(node: Expr) -> Expr | None:
+        is_it = isinstance(node, Var) and node.name == LANE.name
+        return dataclasses.replace(node, name=name) if is_it else None
+
+    return map_stmts(body, lambda stmt: map_exprs(stmt, visit))
 
 
 def _block(block: Block, scope: LaneScope) -> Block:
@@ -110,6 +125,11 @@ def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
             return skip_unit_scaling(nest, lower_nest(nest, scope), scope)
         case Store() | Atomic():
             return lower_nest(Parallel((), (), (stmt,), loc=stmt.loc), scope)
+        case _ if scope.is_own(conditions_of(stmt)) and not scope.is_diverged:
+            scope.is_diverged = True
+            lowered = _control(stmt, scope)
+            scope.is_diverged = False
+            return lowered
         case _:
             return _control(stmt, scope)
 

@@ -7,12 +7,13 @@ different slots of a multi-buffered axis (``k % S`` and ``(k + 1) % S``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Binary, Const, Expr, Var, dtype_of_expr, substitute
 from tilecore.ir.knowledge import LARGEST_SIZE
+from tilecore.ir.lane_dependence import depends_on_lane
 from tilecore.ir.linear import Linear
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Gemm, Intrinsic, Parallel, Reduce, Scan, Stmt, Store
@@ -116,15 +117,20 @@ def box_of(region: Region, ranges: Ranges) -> Box:
     return Box(region.buffer, tuple(axes))
 
 
-def _nest_box(buffer: Buffer, indices: tuple[Expr, ...], local: set[str], ranges: Ranges) -> Box:
-    """The box that an access covers over all iterations of a nest with variables `local`."""
+def _nest_box(
+    buffer: Buffer, indices: tuple[Expr, ...], local: Collection[str], ranges: Ranges
+) -> Box:
+    """The box that an access covers over all iterations of a nest with variables `local`.
+
+    The lane's index, where the author wrote it, is such a variable too.
+    """
     axes: list[tuple[Expr, int | None]] = []
     for index in indices:
         form = ranges.linear(index)
         outer, inner = [], []
         for term, coefficient in form.terms:
-            names = {node.name for node in _vars(term)}
-            (inner if names & local else outer).append((term, coefficient))
+            is_inner = depends_on_lane(term, local)
+            (inner if is_inner else outer).append((term, coefficient))
         low, high = ranges.interval_of(Linear(tuple(inner), 0))
         if high - low >= LARGEST_SIZE or any(loads_in(term) for term, _ in inner):
             axes.append((index, None))
@@ -134,14 +140,11 @@ def _nest_box(buffer: Buffer, indices: tuple[Expr, ...], local: set[str], ranges
     return Box(buffer, tuple(axes))
 
 
-def _vars(expr: Expr) -> list[Var]:
-    from tilecore.ir.expr import free_vars
+def steps_of(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterator[Step]:
+    """What one statement (without its nested blocks) does to memory, in order.
 
-    return sorted(free_vars(expr), key=lambda var: var.name)
-
-
-def steps_of(stmt: Stmt, ranges: Ranges) -> Iterator[Step]:
-    """What one statement (without its nested blocks) does to memory, in order."""
+    `lanes` are names that differ between lanes: what is accessed by them is taken over all lanes.
+    """
     match stmt:
         case Gemm(a=a, b=b, c=c):
             yield from _expr_reads(stmt, ranges)
@@ -158,22 +161,22 @@ def steps_of(stmt: Stmt, ranges: Ranges) -> Iterator[Step]:
         case _ if (nest := as_parallel(stmt)) is not None:
             yield from _nest_effects(nest, ranges)
         case Store(buffer=buffer, indices=indices):
-            yield from _expr_reads(stmt, ranges)
+            yield from _expr_reads(stmt, ranges, lanes)
             if buffer.scope in SEEN_BY_OTHERS:
-                yield Effect(WRITE, _nest_box(buffer, indices, set(), ranges))
+                yield Effect(WRITE, _nest_box(buffer, indices, lanes, ranges))
         case Atomic(dst=dst):
-            yield from _expr_reads(stmt, ranges)
+            yield from _expr_reads(stmt, ranges, lanes)
             if dst.buffer.scope in SEEN_BY_OTHERS:
-                yield Effect(ATOMIC, box_of(dst, ranges))
+                yield Effect(ATOMIC, _nest_box(dst.buffer, dst.starts, lanes, ranges))
         case _:
-            yield from _expr_reads(stmt, ranges)
+            yield from _expr_reads(stmt, ranges, lanes)
 
 
-def _expr_reads(stmt: Stmt, ranges: Ranges) -> Iterator[Effect]:
+def _expr_reads(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterator[Effect]:
     for expr in exprs_of(stmt):
         for load in loads_in(expr):
             if load.buffer.scope in SEEN_BY_OTHERS:
-                yield Effect(READ, _nest_box(load.buffer, load.indices, set(), ranges))
+                yield Effect(READ, _nest_box(load.buffer, load.indices, lanes, ranges))
 
 
 def _region_effects(regions: tuple[Region, ...], kind: str, ranges: Ranges) -> Iterator[Effect]:

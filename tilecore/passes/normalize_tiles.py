@@ -19,6 +19,7 @@ import dataclasses
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import FALSE, TRUE, Load, Var, const
+from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
@@ -53,6 +54,8 @@ def normalize_tiles(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit_kernel(kernel: Kernel) -> Kernel:
+        per_lane = is_per_lane(kernel.body)
+
         def visit(stmt: Stmt) -> Block | None:
             match stmt:
                 case Gemm():
@@ -61,7 +64,7 @@ def normalize_tiles(program: Program, context: Context) -> Program:
                     return _reduce(stmt, names)
                 case Scan():
                     return scan_nests(stmt, kernel.threads, names)
-                case Atomic(previous=Var()):
+                case Atomic(previous=Var()) if not per_lane:
                     return _previous(stmt, names)
                 case _:
                     return None

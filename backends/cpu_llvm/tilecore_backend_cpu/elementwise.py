@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Cast, Const, Expr, Load, walk
-from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Store
+from tilecore.ir.stmts import Allocate, Atomic, Block, For, Let, Parallel, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 from . import streaming
@@ -42,6 +42,7 @@ class Touch:
 def emit_parallel(s: BlockState, stmt: Parallel) -> None:
     """Write the nest; iterations are independent, so that any axis may be the vector axis."""
     nest = Nest(s, stmt)
+    changes, s.nest_changes = s.nest_changes, frozenset(_changed_names(stmt.body))
     outer = (
         s.is_elementwise,
         s.is_guarded,
@@ -53,6 +54,21 @@ def emit_parallel(s: BlockState, stmt: Parallel) -> None:
     s.is_elementwise, s.nest_names = True, tuple(var.name for var in stmt.vars)
     nest.emit()
     s.is_elementwise, s.is_guarded, s.nest_names, s.definitions, s.lane_locals, s.axis = outer
+    s.nest_changes = changes
+
+
+def _changed_names(body: Block) -> Iterator[str]:
+    """Buffers that a body writes or declares, and the old values that its atomics bring."""
+    for stmt in walk_stmts(body):
+        match stmt:
+            case Store(buffer=buffer) | Allocate(buffer=buffer):
+                yield buffer.name
+            case Atomic(dst=dst, previous=previous):
+                yield dst.buffer.name
+                if previous is not None:
+                    yield previous.name
+            case _:
+                pass
 
 
 def touches_of(body: Block) -> Iterator[Touch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Const, Expr
+from tilecore.ir.expr import Const, Expr, Load, Var, walk
 
 from .analysis import coefficient, interval
 from .builder import Value, element_type, lane_count, mangle, vector_type
@@ -278,4 +278,19 @@ def bounds_mask(s: BlockState, buffer: Buffer, indices: tuple[Expr, ...]) -> Val
 
 def is_affine(s: BlockState, expr: Expr) -> bool:
     """Whether the fast version's one test up front covers this index: see `elementwise`."""
+    if s.nest_changes and _changes(s, expr):
+        return False
     return all(coefficient(expr, name, s.definitions) is not None for name in s.nest_names)
+
+
+def _changes(s: BlockState, expr: Expr) -> bool:
+    """Whether an index reads what the nest itself writes."""
+    for node in walk(expr):
+        if isinstance(node, Load) and node.buffer.name in s.nest_changes:
+            return True
+        if isinstance(node, Var):
+            if node.name in s.nest_changes:
+                return True
+            if node.name in s.definitions and _changes(s, s.definitions[node.name]):
+                return True
+    return False

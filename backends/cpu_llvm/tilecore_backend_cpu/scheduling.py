@@ -16,6 +16,7 @@ from tilecore.ir.layout import Layout, Mode
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Alias, Allocate, Copy, Fill, Gemm, Intrinsic, Stmt
 from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
+from tilecore.passes.lanes_in_turn import lanes_in_turn
 
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu
@@ -80,7 +81,8 @@ def layout_of(layouts: Mapping[str, Layout], buffer: Buffer) -> Layout:
 
 
 def schedule_program(program: Program, cpu: HostCpu) -> Program:
-    """Attach the layouts to every kernel."""
+    """Lanes of programs written per lane run in turn; every kernel gets its layouts."""
+    program = lanes_in_turn(program)
     kernels = []
     for kernel in program.kernels:
         layouts = tuple(sorted(plan_buffers(kernel, cpu).layouts.items()))

@@ -70,6 +70,7 @@ class BlockState:
         is_elementwise: inside an elementwise nest, where accesses outside a buffer are skipped.
         is_guarded: whether accesses with unproven indices carry a bounds test here.
         nest_names: variables of the current elementwise nest.
+        nest_changes: buffers that the nest writes or declares, and old values of its atomics.
         lane_locals: scalar local buffers that hold one value per lane here.
         arena_pointer: the thread's scratch memory.
         stops: labels of the innermost loop, to continue and to leave it.
@@ -98,6 +99,7 @@ class BlockState:
     is_elementwise: bool = False
     is_guarded: bool = True
     nest_names: tuple[str, ...] = ()
+    nest_changes: frozenset[str] = frozenset()
     lane_locals: set[str] = field(default_factory=set)
     stops: list[tuple[str, str]] = field(default_factory=list)
     gemm: GemmEmitter | None = None

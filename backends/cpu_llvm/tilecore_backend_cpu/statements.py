@@ -213,9 +213,29 @@ def allocate(s: BlockState, stmt: Allocate) -> None:
             value = convert(w, evaluate(s, stmt.init), source, buffer.dtype)
             w.store(narrow(w, value, buffer.dtype), place)
         return
+    if s.is_elementwise:
+        _place_of_lane(s, buffer)
+        return
     if buffer.name in s.storage:  # placed before the blocks' loop, because its padding is zeroed
         return
     place_buffer(s, buffer)
+
+
+MOST_STACK_BYTES = 4096
+"""Local arrays up to this size live on the stack, where LLVM may keep them in registers."""
+
+
+def _place_of_lane(s: BlockState, buffer: Buffer) -> None:
+    """An array that one lane declares for itself, in each version of its nest anew."""
+    from .scheduling import layout_of
+    from .storage import plain_strides
+
+    layout = layout_of(s.layouts, buffer)
+    if layout.span * buffer.dtype.bytes > MOST_STACK_BYTES:
+        place_buffer(s, buffer)
+        return
+    place = s.w.alloca(storage_type(buffer.dtype), layout.span, 64)
+    s.storage[buffer.name] = Storage(buffer, place, plain_strides(layout), layout)
 
 
 def place_buffer(s: BlockState, buffer: Buffer) -> None:

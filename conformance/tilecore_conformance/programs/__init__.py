@@ -18,7 +18,7 @@ from tilecore_conformance.experiment import Experiment
 
 MODULES = (
     "elementwise", "copies", "reductions", "gemms", "control", "pipelines", "predication",
-    "atomics", "families", "attentions", "casts", "specials", "sizes", "constructs",
+    "atomics", "families", "attentions", "casts", "specials", "sizes", "constructs", "lanes",
 )  # fmt: skip
 
 

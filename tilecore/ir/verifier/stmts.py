@@ -24,6 +24,7 @@ ATOMIC_OPS = frozenset({
 })  # fmt: skip
 MEMORY_ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel", "seq_cst"})
 _IN_PARALLEL = (S.Let, S.Store, S.Atomic, S.If, S.For, S.Allocate, S.Break, S.Continue, S.Assert)
+_IN_LANES = (*_IN_PARALLEL, S.While, S.Print)  # lanes that run in turn, below the tile level
 
 
 def check_block(block: S.Block, state: State) -> None:
@@ -41,7 +42,8 @@ def check_block(block: S.Block, state: State) -> None:
 
 
 def _check_stmt(stmt: S.Stmt, state: State) -> None:
-    if state.in_parallel and not isinstance(stmt, _IN_PARALLEL):
+    legal = _IN_PARALLEL if state.level is Level.TILE else _IN_LANES
+    if state.in_parallel and not isinstance(stmt, legal):
         state.fail(f"{type(stmt).__name__} inside a Parallel")
     if state.is_lane and isinstance(stmt, TILE_STATEMENTS):
         state.fail(f"the tile statement {type(stmt).__name__} at the lane level")
