@@ -16,8 +16,8 @@ from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Cast, Const, Expr, Load, Var, const
 from tilecore.ir.lane_dependence import (
     depends_on_lane,
-    lane_dependent_names,
     is_per_lane,
+    lane_dependent_names,
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.visit import exprs_of, map_stmts, regions_of
