@@ -80,8 +80,9 @@ def _renamed(body: Block, name: str) -> Block:
     """`body` with another name for its own variable called as the lane is."""
 
     def visit(node: Expr) -> Expr | None:
-        is_it = isinstance(node, Var) and node.name == LANE.name
-        return dataclasses.replace(node, name=name) if is_it else None
+        if isinstance(node, Var) and node.name == LANE.name:
+            return dataclasses.replace(node, name=name)
+        return None
 
     return map_stmts(body, lambda stmt: map_exprs(stmt, visit))
 

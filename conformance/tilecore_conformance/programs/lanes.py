@@ -1,4 +1,4 @@
-"""Programs written per lane: the lane's index, variables of a lane, barriers that the author sets."""
+"""Programs written per lane: the lane's index, a lane's variables, barriers set by the author."""
 
 # Annotations are values of the tile language here, so they are not postponed.
 
