@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
 from tilecore.ir.layout import FragmentLayout, FragmentMode, Layout, Mode, Swizzle
+from tilecore.language.layouts import CompilersChoice
 
 
 @st.composite
@@ -52,9 +53,19 @@ def test_xor_swizzles_are_found():
     assert fitted.offset((3, 17)) == 3 * 64 + (2 ^ 3) * 8 + 1
 
 
-def test_other_functions_are_refused():
-    with pytest.raises(UnsupportedError, match="T.Layout"):
-        T.Layout((4, 4), lambda i, j: i * i * 4 + j)
+def test_other_functions_are_left_to_the_compiler():
+    with pytest.warns(UserWarning, match="T.Layout: its function is no sum of .* the compiler"):
+        other = T.Layout((4, 4), lambda i, j: i * i * 4 + j)
+    assert isinstance(other, CompilersChoice)
+    with pytest.raises(LanguageError, match="puts two elements in one place"):
+        T.Layout((4, 4), lambda i, j: i * i * j)
+    with pytest.raises(UnsupportedError, match="the layout of A is not supported: T.Layout"):
+
+        @T.prim_func
+        def main(A: T.Tensor((4, 4), "float32")):
+            with T.Kernel(1):
+                T.annotate_layout({A: other})
+
     with pytest.raises(LanguageError, match="must return integers"):
         T.Layout((4,), lambda i: i / 2)
     with pytest.raises(LanguageError, match="positive constant extents"):
@@ -73,8 +84,8 @@ def test_fragments():
     assert apart == fitted
     copies = T.Fragment((8,), lambda i, r: (i * 4 + r, 0), replicate=4)
     assert copies.replicas == 4 and copies.is_bijective()
-    with pytest.raises(UnsupportedError, match="T.Fragment"):
-        T.Fragment((4,), lambda i: (i, i))
+    with pytest.warns(UserWarning, match="T.Fragment: its functions are no sums"):
+        assert isinstance(T.Fragment((4,), lambda i: (i, i)), CompilersChoice)
     with pytest.raises(LanguageError, match="needs forward_fn"):
         T.Fragment((4,))
 

@@ -77,12 +77,35 @@ def test_three_axes_and_a_point():
     np.testing.assert_array_equal(out, [[10] * 4, 10 + a.sum((0, 2))])
 
 
+def test_indices_in_another_order_and_bitwise_operations():
+    @T.prim_func
+    def main(A: T.Tensor((4, 6, 3), "int32"), B: T.Tensor((6, 4), "int32")):
+        with T.Kernel(1, threads=32):
+            acc = T.alloc_reducer((6, 4), "int32", op="bitand")
+            T.reducer_init(acc)
+            for i, j, k in T.Parallel(4, 6, 3):
+                T.reducer_update(acc[j, i], A[i, j, k])
+            T.finalize_reducer(acc, B)
+
+    values = np.random.default_rng(1).integers(-99, 99, (4, 6, 3)).astype(np.int32)
+    expected = np.bitwise_and.reduce(values, axis=2).T
+    assert np.array_equal(
+        support.result(main, "B", A=values, B=np.zeros((6, 4), np.int32)), expected
+    )
+    with pytest.raises(LanguageError, match="reducer bitor needs integers; .*got float32"):
+
+        @T.prim_func
+        def floats(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                T.alloc_reducer((4,), "float32", op="bitor")
+
+
 def test_misuse():
     def body(A, which):
         acc = T.alloc_reducer((8, 8), "int32") if which != 1 else T.alloc_fragment((8, 8), "int32")
         if which == 0:
             for i, j in T.Parallel(8, 8):
-                T.reducer_update(acc[j, i], A[i, j])
+                T.reducer_update(acc[i, i], A[i, j])
         elif which == 1:
             T.reducer_update(acc[0, 0], 1)
         elif which == 2:

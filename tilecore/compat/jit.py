@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from tilecore.compat.kernel import JITKernel, as_torch
-from tilecore.compat.pass_configs import compile_options
+from tilecore.compat.pass_configs import compile_options, printed_stages
 from tilecore.compat.settings import backend_for, settings
 from tilecore.driver import compile as compile_program
 from tilecore.errors import LanguageError, UnsupportedError
@@ -47,7 +47,15 @@ def compile(
     Raises:
         TilecoreError: what is wrong with the program or cannot be done.
     """
-    return JITKernel(compile_program(func, **_chosen(out_idx, target, pass_configs, compile_flags)))
+    chosen = _chosen(out_idx, target, pass_configs, compile_flags)
+    return _shown(JITKernel(compile_program(func, **chosen)), pass_configs)
+
+
+def _shown(kernel: JITKernel, pass_configs: Mapping[Any, Any] | None) -> JITKernel:
+    """The kernel, after the stages that the options ask for have been printed."""
+    for stage in printed_stages(pass_configs):
+        print(kernel.kernel.ir(stage))
+    return kernel
 
 
 def par_compile(funcs: Iterable[Any], *, num_workers: int | None = None, **options: Any) -> Any:
@@ -100,6 +108,7 @@ class JITImpl:
         found = self._kernels.get(id(kernel))
         if found is None:
             found = self._kernels[id(kernel)] = JITKernel(kernel, config)
+            _shown(found, self._given.get("pass_configs"))
         return found
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:

@@ -7,8 +7,11 @@ from typing import Any
 
 from tilecore.compat.supply import KernelParam, TensorSupplyType, kernel_params
 from tilecore.errors import UnsupportedError
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
 from tilecore.kernel import CompiledKernel
+from tilecore.runtime.sizes import compile_sizes
 
 
 class JITKernel:
@@ -55,7 +58,12 @@ class JITKernel:
         return max((one.registers or 0 for one in self.kernel.resources), default=0)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Launch; returns what `CompiledKernel` returns, as torch tensors."""
+        """Launch; returns what `CompiledKernel` returns, as torch tensors.
+
+        None may stand for a tensor that no statement of the program touches.
+        """
+        if any(value is None for value in args):
+            args = fill_unused(self.program, args)
         return as_torch(self.kernel(*args, **named))
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
@@ -109,3 +117,33 @@ def as_torch(value: Any) -> Any:
     raw = value if is_numpys else value.view(f"u{value.dtype.itemsize}")
     made = torch.from_numpy(raw)
     return made if made.dtype == wanted else made.view(wanted)
+
+
+def fill_unused(program: Program, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args` with a tensor in place of each None whose parameter the program never touches.
+
+    Sizes are read off the tensors that are there; a size that none of them names is 1.
+    """
+    import torch
+
+    from tilecore.compat.supply import torch_dtype
+    from tilecore.ir.visit import buffers_in
+
+    used = {buffer.name for kernel in program.kernels for buffer in buffers_in(kernel.body)}
+    params = [p for k, p in enumerate(program.params) if k not in program.outputs]
+    params = params if len(args) == len(params) else list(program.params)
+    sizes: dict[str, int] = {}
+    device: Any = "cpu"
+    for param, value in zip(params, args, strict=False):
+        if isinstance(param, Buffer) and isinstance(value, torch.Tensor):
+            device = value.device
+            pairs = zip(param.shape, value.shape, strict=False)
+            sizes.update({e.name: int(n) for e, n in pairs if isinstance(e, Var)})
+    values = tuple(sizes.get(symbol.name, 1) for symbol in program.symbols)
+    filled: list[Any] = []
+    for param, value in zip(params, args, strict=False):
+        if value is None and isinstance(param, Buffer) and param.name not in used:
+            shape = compile_sizes(param.shape, program.symbols)(values)
+            value = torch.empty(shape, dtype=torch_dtype(param.dtype), device=device)
+        filled.append(value)
+    return (*filled, *args[len(filled) :])

@@ -2,7 +2,8 @@
 
 The table is data (``pass_configs.txt``): ``NAME<TAB>key<TAB>kind<TAB>reason``. Kinds: ``option``
 has a typed equivalent in `CompileOptions`; ``advice`` never changes a result, and the decision is
-the backend's; ``refused`` asks for what tilecore does not do.
+the backend's; ``print`` shows a stage of the program, with its layouts; ``refused`` asks for what
+tilecore does not do.
 """
 
 from __future__ import annotations
@@ -76,3 +77,9 @@ def compile_options(configs: Mapping[Any, Any] | None) -> CompileOptions:
             fast_math |= found.reason == "fast_math" and bool(value)
             debug |= found.reason == "debug" and bool(value)
     return CompileOptions(fast_math=fast_math, debug=debug)
+
+
+def printed_stages(configs: Mapping[Any, Any] | None) -> tuple[str, ...]:
+    """Stages of the compiler that a program's `pass_configs` ask to see."""
+    found = ((find_config(key), value) for key, value in (configs or {}).items())
+    return tuple(one.reason for one, value in found if one and one.kind == "print" and value)

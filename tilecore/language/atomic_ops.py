@@ -7,9 +7,10 @@ from typing import Any
 
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Const, Var, const
+from tilecore.ir.expr import Const, Load, Var, const
 from tilecore.ir.stmts import Atomic
 from tilecore.language import operators as ops
+from tilecore.language.allocate import alloc_local
 from tilecore.language.builder import Builder, current
 from tilecore.language.indexing import element_of
 from tilecore.language.locate import caller_loc, fail
@@ -142,20 +143,21 @@ atomic_xor = _make("xor")
 atomic_exchange = _make("exchange")
 
 
-def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> None:
-    """Two neighbouring elements at once: ``dst[..., i : i + 2] += value[..., j : j + 2]``."""
-    _packed(2, dst, value, return_prev)
+def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> RegionValue | None:
+    """Two neighbouring elements: ``dst[..., i : i + 2] += value[..., j : j + 2]``.
+
+    Each of them is added atomically. With `return_prev` their old values come back, as a tile.
+    """
+    return _packed(2, dst, value, return_prev)
 
 
-def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> None:
-    """Four neighbouring elements at once."""
-    _packed(4, dst, value, return_prev)
+def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> RegionValue | None:
+    """Four neighbouring elements; see `atomic_addx2`."""
+    return _packed(4, dst, value, return_prev)
 
 
-def _packed(width: int, dst: Any, value: Any, return_prev: bool) -> None:
+def _packed(width: int, dst: Any, value: Any, return_prev: bool) -> RegionValue | None:
     what = f"T.atomic_addx{width}"
-    if return_prev:
-        fail(f"{what}(return_prev=True) takes one element", hint="use T.atomic_add per element")
     builder = current()
     builder.require_kernel(what)
     regions: list[Region] = []
@@ -173,7 +175,23 @@ def _packed(width: int, dst: Any, value: Any, return_prev: bool) -> None:
         points: tuple[None, ...] = (None,) * (len(indices) - 1)
         regions.append(Region(buffer, indices, (*points, const(width, int32))))
     require_scope(regions[0].buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
+    if return_prev:
+        return _packed_previous(width, regions[0], regions[1])
     builder.emit(Atomic("add", regions[0], regions[1], "relaxed", None, caller_loc()))
+    return None
+
+
+def _packed_previous(width: int, target: Region, source: Region) -> RegionValue:
+    """Element by element, the old values kept in a local array."""
+    kept = alloc_local((width,), target.dtype)
+    for k in range(width):
+        place = (const(k, int32),)
+        dst = Scalar(Load(target.buffer, target.indices(place)))
+        value = Scalar(Load(source.buffer, source.indices(place)))
+        kept[k] = _atomic("add", dst, value, None, return_prev=True)
+    result = kept[0:width]
+    assert isinstance(result, RegionValue)
+    return result
 
 
 def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:

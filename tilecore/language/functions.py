@@ -18,8 +18,10 @@ from tilecore.language.bindings import settle
 from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.indexing import element_of
+from tilecore.language.kernel import KernelLaunch
 from tilecore.language.locate import fail, refuse, scope_around
 from tilecore.language.operators import describe, static_int
+from tilecore.language.single_block import launches_kernels
 from tilecore.language.source import function_loc
 from tilecore.language.staging import rewrite
 from tilecore.language.types import Dimension, Ref, declare_param, scalar_dtype
@@ -153,7 +155,11 @@ def trace(function: FunctionType, outer: Mapping[str, Any]) -> Program:
     builder.params = params
     staged = rewrite(function)
     with tracing(builder):
-        returned = staged(*arguments)
+        if launches_kernels(function):
+            returned = staged(*arguments)
+        else:
+            with KernelLaunch((), None):
+                returned = staged(*arguments)
     if returned is not None:
         fail(
             f"{builder.name} returns a value",

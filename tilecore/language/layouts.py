@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from tilecore.ir.layout import (
     Swizzle,
 )
 from tilecore.ir.layout import Layout as IrLayout
-from tilecore.language.locate import fail, refuse
+from tilecore.language.locate import caller_loc, fail, refuse
 
 MAX_POINTS = 1 << 20  # coordinates that are examined one by one
 MAX_ARRAY_POINTS = 1 << 25  # coordinates that are examined as an array
@@ -46,13 +47,14 @@ def _shape(shape: Any, limit: int = MAX_POINTS) -> tuple[int, ...]:
     return extents
 
 
-def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout:
+def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout | CompilersChoice:
     """The memory layout whose offset of coordinates is ``forward_fn(*coordinates)``.
 
-    A function that returns several indices is read row-major over their ranges.
+    A function that returns several indices is read row-major over their ranges. One that is no sum
+    of modes, swizzled or not, is left to the compiler with a warning: no result depends on it.
 
     Raises:
-        UnsupportedError: the function is no sum of modes, swizzled or not.
+        LanguageError: such a function puts two elements in one place.
     """
     extents = _shape(shape, MAX_ARRAY_POINTS)
     offsets = _linear_offsets(extents, forward_fn)
@@ -60,9 +62,30 @@ def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout:
     if fitted is not None:
         return fitted
     swizzled = _fit_swizzled(extents, offsets)
-    if swizzled is None:
-        refuse("this T.Layout", "its function is no sum of extent:stride modes with an XOR swizzle")
-    return swizzled
+    if swizzled is not None:
+        return swizzled
+    if np.unique(offsets).size < offsets.size:
+        fail("a layout puts two elements in one place", expected="a place of its own for each")
+    return _left_to_the_compiler(
+        "T.Layout: its function is no sum of extent:stride modes with an XOR swizzle"
+    )
+
+
+def _left_to_the_compiler(reason: str) -> CompilersChoice:
+    loc = caller_loc()
+    warnings.warn(f"{loc}: {reason}; the compiler chooses the layout", stacklevel=3)
+    return Unfitted(reason)
+
+
+class CompilersChoice:
+    """A layout that the compiler is to choose: conflict-free, as the accesses need it."""
+
+
+class Unfitted(CompilersChoice):
+    """A layout that the algebra cannot express, and why. On chip the compiler chooses another."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 def _fit_swizzled(extents: tuple[int, ...], offsets: Offsets) -> IrLayout | None:
@@ -177,8 +200,10 @@ def Fragment(
     forward_thread_fn: Callable[..., int] | None = None,
     replicate: int = 1,
     forward_index_fn: Callable[..., int] | None = None,
-) -> FragmentLayout:
+) -> FragmentLayout | CompilersChoice:
     """The register layout that puts coordinates at (thread, index).
+
+    Functions that are no sums of modes are left to the compiler with a warning.
 
     Args:
         shape: extents of the tile.
@@ -188,7 +213,7 @@ def Fragment(
         forward_index_fn: coordinates -> index, where it is given apart.
 
     Raises:
-        UnsupportedError: the functions are no sums of modes.
+        LanguageError: no function is given.
     """
     extents = _shape(shape)
     if forward_fn is None and (forward_thread_fn is None or forward_index_fn is None):
@@ -209,7 +234,9 @@ def Fragment(
     }
     fitted = _fit_fragment(extents, replicate, places)
     if fitted is None:
-        refuse("this T.Fragment", "its functions are no sums of thread and register modes")
+        return _left_to_the_compiler(
+            "T.Fragment: its functions are no sums of thread and register modes"
+        )
     return fitted
 
 
@@ -261,6 +288,8 @@ def as_layout(buffer: Buffer, layout: Any) -> IrLayout | FragmentLayout | None:
     Raises:
         LanguageError: another shape, or the wrong kind of layout for the memory.
     """
+    if isinstance(layout, Unfitted) and buffer.scope is Scope.GLOBAL:
+        refuse(f"the layout of {buffer.name}", layout.reason)  # it says where values are
     if isinstance(layout, CompilersChoice):
         return None
     if callable(layout) and not isinstance(layout, IrLayout | FragmentLayout):
@@ -297,10 +326,6 @@ def _check_injective(buffer: Buffer, layout: IrLayout | FragmentLayout) -> None:
                 got=f"{seen[place]} and {point} at {place}",
             )
         seen[place] = point
-
-
-class CompilersChoice:
-    """A layout that the compiler is to choose: conflict-free, as the accesses need it."""
 
 
 def make_swizzled_layout(value: Any, *operand: Any, **advice: Any) -> CompilersChoice:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import ml_dtypes
 
 from tilecore.ir.dtypes import DType, boolean, float32, int32, numpy_dtype
 from tilecore.ir.expr import Bitcast, Call, Const, Expr, binary, const
@@ -23,23 +23,48 @@ def _all_static(*values: Any) -> bool:
 # --- conversions -------------------------------------------------------------------------------
 
 
-def cast(value: Any, dtype: Any, round: str | None = None, sat: bool | None = None) -> Scalar:
+_CAST_ROUNDINGS = ("rn", "rz", "rp", "rm")
+
+
+def cast(
+    value: Any,
+    dtype: Any,
+    round: str | None = None,
+    sat: bool | None = None,
+    rbits: Any = None,
+) -> Scalar:
     """`value` converted to `dtype`: floats round to nearest even, to int they truncate.
 
     Args:
         value: what to convert.
         dtype: the element type to convert to.
-        round: rounding of floats; only ``"rn"`` (to nearest even), which is the default.
-        sat: saturation is the dtype's own; only None is accepted.
+        round: rounding from float32 or float64 to a narrower float: ``"rn"`` to nearest even,
+            ``"rz"`` towards zero, ``"rp"`` upwards, ``"rm"`` downwards.
+        sat: what becomes of values beyond the dtype: True the largest finite value, False inf, or
+            nan where the dtype has no inf; None is the dtype's own rule (inf if it has one).
+        rbits: not supported, see below.
 
     Raises:
-        UnsupportedError: another rounding or saturation.
+        LanguageError: another rounding, `sat` is no bool.
+        UnsupportedError: stochastic rounding.
     """
-    if round not in (None, "rn") or sat is not None:
-        refuse("T.cast(round=..., sat=...)", "every target rounds to nearest even")
+    if round in ("rs",) or rbits is not None:
+        refuse(
+            "T.cast(round='rs', rbits=...)",
+            "where random bits enter a conversion differs from one target to another target",
+        )
+    if round not in (None, "", *_CAST_ROUNDINGS):
+        fail("Invalid round of T.cast", expected=", ".join(_CAST_ROUNDINGS), got=repr(round))
+    if sat is not None and not isinstance(sat, bool):
+        fail("Invalid sat of T.cast", expected="True, False or None", got=repr(sat))
     if _looks_like_dtype(value) and not _looks_like_dtype(dtype):
         value, dtype = dtype, value
-    return Scalar(ops.to_dtype(value, make_dtype(dtype).ir))
+    kind = make_dtype(dtype).ir
+    if kind.is_float and (sat is not None or round in ("rz", "rp", "rm")):
+        from tilecore.language.narrowing import narrow
+
+        return narrow(Scalar(ops.as_expr(value)), kind, round or "rn", sat)
+    return Scalar(ops.to_dtype(value, kind))
 
 
 def Cast(dtype: Any, value: Any) -> Scalar:
@@ -90,13 +115,7 @@ def _limit(kind: DType, *, largest: bool) -> int | float | bool:
     if kind.is_int:
         low = -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
         return low + (1 << kind.bits) - 1 if largest else low
-    numpy_kind = numpy_dtype(kind)
-    if numpy_kind.kind == "f":
-        limits: Any = np.finfo(numpy_kind)
-    else:
-        import ml_dtypes
-
-        limits = ml_dtypes.finfo(numpy_kind)
+    limits: Any = ml_dtypes.finfo(numpy_dtype(kind))
     return float(limits.max if largest else limits.min)
 
 
@@ -265,6 +284,34 @@ def call_rounding(name: str, value: Any) -> Scalar:
     return Scalar(expr if not kind.is_float else Call(name, (expr,), kind))
 
 
+def round_(x: Any, rounding_mode: str = "ties-to-even") -> Any:
+    """`x` rounded to a whole number; halves go to even, or away from zero.
+
+    Args:
+        x: a float; integers stay as they are.
+        rounding_mode: ``"ties-to-even"`` (also nearbyint) or ``"ties-away-from-zero"``.
+
+    Raises:
+        LanguageError: another mode.
+    """
+    nearest = call_rounding("round", x)
+    if rounding_mode in ("ties-to-even", "nearbyint"):
+        return nearest
+    if rounding_mode != "ties-away-from-zero":
+        fail(
+            "unknown rounding of T.round",
+            expected="ties-to-even or ties-away-from-zero",
+            got=rounding_mode,
+        )
+    value = Scalar(ops.as_expr(x))
+    if not value.dtype.is_float:
+        return value
+    whole = call_rounding("trunc", value)
+    far = absolute(value - whole) >= 0.5
+    step = if_then_else(value < 0.0, cast(-1.0, value.dtype), cast(1.0, value.dtype))
+    return if_then_else(far, whole + step, whole)
+
+
 def call_bits(name: str, value: Any) -> Scalar:
     """``popcount`` and ``clz`` of an integer, as int32."""
     expr = ops.as_expr(value)
@@ -357,5 +404,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"__{name}": _make(name, call_math) for name in _FAST},
 }
 FUNCTIONS["nearbyint"] = FUNCTIONS["round"]
+FUNCTIONS["round"] = round_
 FUNCTIONS["fast_rcp"] = FUNCTIONS["rcp"]
 FUNCTIONS["__rcp"] = FUNCTIONS["rcp"]

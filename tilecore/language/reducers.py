@@ -19,6 +19,7 @@ from tilecore.ir.stmts import Allocate, Reduce, Store
 from tilecore.language import operators as ops
 from tilecore.language.allocate import alloc_fragment
 from tilecore.language.builder import Builder, Frame, current
+from tilecore.language.dtypes import dtype as make_dtype
 from tilecore.language.indexing import element_of
 from tilecore.language.linear import difference
 from tilecore.language.locate import caller_loc, fail
@@ -26,7 +27,10 @@ from tilecore.language.math_ops import max_value, min_value
 from tilecore.language.tile_ops import copy, fill
 from tilecore.language.values import BufferValue, Scalar
 
-OPERATIONS = {"sum": "add", "max": "max", "min": "min"}
+OPERATIONS = {
+    "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor",
+    "bitxor": "bitxor",
+}  # fmt: skip
 
 
 def alloc_reducer(
@@ -37,12 +41,15 @@ def alloc_reducer(
     Args:
         shape: extents, constants.
         dtype: element type.
-        op: how contributions combine: sum, max or min.
+        op: how contributions combine: sum, max, min, bitand, bitor or bitxor.
         replication: advice about where partial results are kept, not needed here.
     """
     del replication
     if op not in OPERATIONS:
         fail("unknown reducer", expected=", ".join(OPERATIONS), got=op)
+    kind = make_dtype(dtype).ir
+    if op.startswith("bit") and not kind.is_int:
+        fail(f"reducer {op} needs integers", expected="an integer dtype", got=kind)
     value = alloc_fragment(shape, dtype)
     current().reducers[value.name] = op
     return value
@@ -71,7 +78,7 @@ def reducer_update(target: Any, value: Any) -> None:
     """Contribute `value` to one element of a reducer, ``acc[i]``.
 
     Inside T.Parallel the index of each axis is one of the loop's variables (plus a value that does
-    not depend on them), in the order of the loop, or depends on none of them.
+    not depend on them), none of them twice, or depends on none of them.
     """
     element = element_of(target)
     op = None if element is None else current().reducers.get(element[0].name)
@@ -92,8 +99,10 @@ def _operation(reducer: Any) -> str:
 
 
 def _neutral(op: str, dtype: DType) -> Expr:
-    if op == "sum":
+    if op in ("sum", "bitor", "bitxor"):
         return ops.weak_const(0, dtype)
+    if op == "bitand":
+        return ops.weak_const(-1 if dtype.is_signed else (1 << dtype.bits) - 1, dtype)
     if dtype.is_float:
         return const(float("-inf") if op == "max" else float("inf"), dtype)
     return (min_value(dtype) if op == "max" else max_value(dtype)).to_expr()
@@ -107,14 +116,18 @@ def contribute(op: str, buffer: Buffer, indices: tuple[Expr, ...], value: Any) -
     if frame is None:
         builder.store(buffer, indices, _combine(op, Load(buffer, indices), expr))
         return
-    region, axes = _target(buffer, indices, frame)
+    region, used = _target(buffer, indices, frame)
+    axes = tuple(axis for axis in range(len(frame.vars)) if axis not in used)
     if not axes:  # every iteration has an element of its own
         builder.store(buffer, indices, _combine(op, Load(buffer, indices), expr))
         return
-    kept = _kept(builder, frame, op, buffer.dtype)
-    place: tuple[Expr, ...] = frame.vars
+    # Kept in the loop's order, or in the reducer's where the loop turns it around.
+    order = tuple(range(len(frame.vars))) if list(used) == sorted(used) else (*used, *axes)
+    kept = _kept(builder, frame, op, buffer.dtype, order)
+    place = tuple(frame.vars[axis] for axis in order)
     builder.store(kept, place, _combine(op, Load(kept, place), expr))
-    frame.after.append(lambda: _reduce(builder, op, kept, region, axes))
+    summed = tuple(sorted(order.index(axis) for axis in axes))
+    frame.after.append(lambda: _reduce(builder, op, kept, region, summed))
 
 
 def _combine(op: str, old: Expr, new: Expr) -> Scalar:
@@ -124,7 +137,7 @@ def _combine(op: str, old: Expr, new: Expr) -> Scalar:
 def _target(
     buffer: Buffer, indices: tuple[Expr, ...], frame: Frame
 ) -> tuple[Region, tuple[int, ...]]:
-    """The part of the reducer that the loop covers, and the loop's axes that are summed over."""
+    """The part of the reducer that the loop covers, and the loop's axes it is indexed with."""
     used: list[int] = []
     starts: list[Expr] = []
     extents: list[Expr | None] = []
@@ -137,10 +150,10 @@ def _target(
             continue
         axis = names.index(inside[0].name)
         start = difference(index, frame.vars[axis])
-        if any(var.name in names for var in free_vars(start)) or (used and axis <= used[-1]):
+        if any(var.name in names for var in free_vars(start)) or axis in used:
             fail(
                 f"index of reducer {buffer.name}",
-                expected="variables of the T.Parallel loop, in its order",
+                expected="a variable of the T.Parallel loop for each axis, none of them twice",
                 got="another function of them",
             )
         used.append(axis)
@@ -148,21 +161,22 @@ def _target(
         extents.append(frame.extents[axis])
     if not used and extents:  # one element: keep the last axis, so that the tile has a shape
         extents[-1] = const(1, int32)
-    axes = tuple(axis for axis in range(len(names)) if axis not in used)
-    return Region(buffer, tuple(starts), tuple(extents)), axes
+    return Region(buffer, tuple(starts), tuple(extents)), tuple(used)
 
 
-def _kept(builder: Builder, frame: Frame, op: str, dtype: DType) -> Buffer:
+def _kept(builder: Builder, frame: Frame, op: str, dtype: DType, order: tuple[int, ...]) -> Buffer:
     """A fragment with one element per iteration, neutral when the iteration starts."""
     for extent in frame.extents:
         if not isinstance(extent, Const):
             fail("a reducer is updated in a T.Parallel of runtime extent", expected="constants")
     name = builder.unique("kept")
-    kept = Buffer(name, frame.extents, dtype, Scope.FRAGMENT, loc=caller_loc())
+    shape = tuple(frame.extents[axis] for axis in order)
+    kept = Buffer(name, shape, dtype, Scope.FRAGMENT, loc=caller_loc())
     parent = builder.frames[builder.frames.index(frame) - 1]
     parent.stmts.append(Allocate(kept, None, caller_loc()))
     parent.names.add(name)
-    frame.stmts.insert(0, Store(kept, frame.vars, _neutral(op, dtype), caller_loc()))
+    place = tuple(frame.vars[axis] for axis in order)
+    frame.stmts.insert(0, Store(kept, place, _neutral(op, dtype), caller_loc()))
     return kept
 
 

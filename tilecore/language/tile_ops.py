@@ -156,6 +156,7 @@ def gemm(
     k_pack: int = 1,
     mbar: Any = None,
     annotations: Mapping[str, Any] | None = None,
+    use_2cta: bool = False,
 ) -> None:
     """``C += A @ B``, or ``C = A @ B`` where `clear_accum` holds.
 
@@ -170,7 +171,13 @@ def gemm(
         k_pack: advice: atoms' k steps taken together.
         mbar: not supported; the compiler places barriers.
         annotations: further advice.
+        use_2cta: not supported; pairs of blocks with one matrix unit exist on one architecture.
     """
+    if use_2cta:
+        refuse(
+            "T.gemm(use_2cta=True)",
+            "blocks that share a matrix unit exist on one architecture that no backend serves",
+        )
     if mbar is not None:
         refuse("T.gemm(mbar=...)", "the compiler places the barriers of a gemm")
     builder = tile_builder("T.gemm")
@@ -281,7 +288,10 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
     for k in range(4):
         product = _int8_element(A, k, "A") * _int8_element(B, k, "B")
         total = product if total is None else total + product
-    element = element_of(C)
+    element: Any = element_of(C)
+    if isinstance(C, BufferValue | RegionValue):
+        place = region_of(C, "accumulator of T.dp4a")
+        element = (place.buffer, place.starts)
     if element is None or element[0].dtype.name != "int32":
         fail("T.dp4a accumulates in an int32 element", got=ops.describe(C))
     buffer, indices = element

@@ -125,7 +125,9 @@ def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: boo
             return
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            code = compile(with_small_defaults(tree) if small else tree, str(path), "exec")
+            code = compile(
+                with_small_defaults(tree) if small else tree, str(path), "exec", dont_inherit=True
+            )
             module = ModuleType("__main__")
             module.__file__ = str(path)
             sys.modules["__main__"] = module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,24 @@ def reached_outside(path: Path, test: str | None) -> str | None:
         if lines & places:
             return f"{construct}: {reason}"
     return None
+
+
+_TEXT = re.compile(
+    r"get_kernel_source|kernel_source|get_host_source|\.script\(|\.source\b|inspect_source|\.params\b"
+)
+_RUNS = re.compile(
+    r"allclose|assert_close|assert_similar|torch\.equal|array_equal|do_bench|\.item\("
+)
+
+
+def reads_text_only(path: Path, test: str | None) -> bool:
+    """True for a test whose assertions are about generated text, and that compares no values."""
+    if test is None:
+        return False
+    tree, _ = _findings(path)
+    lines = path.read_text("utf-8").splitlines()
+    text = "\n".join("\n".join(lines[a - 1 : b]) for a, b in _ranges(tree, test))
+    return bool(_TEXT.search(text)) and "assert" in text and not _RUNS.search(text)
 
 
 @cache

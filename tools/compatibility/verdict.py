@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tilecore.errors import TilecoreError, UnsupportedError
-from tools.compatibility.reachable import reached_outside
+from tools.compatibility.reachable import reached_outside, reads_text_only
 from tools.compatibility.vocabulary import is_common
 
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
@@ -83,9 +83,18 @@ def judge(
         or _inner_form(error)
         or _refusal(error, root)
         or _about_text(error, root)
-        or (None if written is None else reached_outside(written, test))
+        or _elsewhere(written, test)
     )
     return Outcome(FAIL, message) if reason is None else Outcome(NOT_PORTABLE, short(reason))
+
+
+def _elsewhere(written: Path | None, test: str | None) -> str | None:
+    """Another line that the same program or test reaches lies outside, or its only questions do."""
+    if written is None:
+        return None
+    if reads_text_only(written, test):
+        return "asserts on another compiler's generated source"
+    return reached_outside(written, test)
 
 
 def _missing_package(error: BaseException, root: Path) -> str | None:
@@ -117,6 +126,10 @@ def _outside_reason(error: BaseException) -> str | None:
 
 
 def _inner_form(error: BaseException) -> str | None:
+    if isinstance(error, FileNotFoundError) and ".py" not in str(error.filename):
+        return f"reads a file of another compiler's sources: {error.filename}"
+    if isinstance(error, AttributeError) and "<tilecore." in str(error):
+        return f"reads an inner form of another compiler: {error}"
     if isinstance(error, ImportError) and (error.name or "").startswith("tilecore."):
         return f"imports an inner form of another compiler: {error}"
     if isinstance(error, AttributeError) and not isinstance(error, TilecoreError):
