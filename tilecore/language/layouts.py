@@ -345,4 +345,4 @@ def make_swizzled_layout(value: Any, *operand: Any, **advice: Any) -> CompilersC
 
 
 def _extents(value: Any) -> tuple[Any, ...]:
-    return tuple(getattr(value, "shape", value))
+    return (value,) if isinstance(value, int) else tuple(getattr(value, "shape", value))

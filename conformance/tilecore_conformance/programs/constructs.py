@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tilecore.language as T
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore_conformance.experiment import Expected, Experiment, normal, output
 
 
@@ -178,6 +179,114 @@ def directed_rounding(
     return Experiment(directed_rounding, (x,), (output((size,), dtype),), expected)
 
 
+def turned_reducer(rng: np.random.Generator, op: str, shape: list[int], threads: int) -> Experiment:
+    """A reducer whose axes are not in the loop's order."""
+    rows, cols, depth = shape
+    combine = {
+        "sum": np.add, "max": np.maximum, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
+        "bitxor": np.bitwise_xor,
+    }[op]  # fmt: skip
+
+    @T.prim_func
+    def turned_reducer(X: T.Tensor(tuple(shape), "int32"), Y: T.Tensor((cols, rows), "int32")):
+        with T.Kernel(1, threads=threads):
+            x = T.alloc_fragment(tuple(shape), "int32")
+            y = T.alloc_reducer((cols, rows), "int32", op=op)
+            T.copy(X, x)
+            T.reducer_init(y)
+            for i, j, k in T.Parallel(rows, cols, depth):
+                T.reducer_update(y[j, i], x[i, j, k])
+            T.finalize_reducer(y, Y)
+
+    x = rng.integers(-100, 100, shape).astype(np.int32)
+
+    def expected() -> tuple[Expected, ...]:
+        return (Expected(combine.reduce(x, axis=2, dtype=np.int32).T),)
+
+    return Experiment(turned_reducer, (x,), (output((cols, rows), "int32"),), expected)
+
+
+def packed_previous(rng: np.random.Generator, width: int, dtype: str, threads: int) -> Experiment:
+    """Packed additions that give the old values, one lane after the other."""
+    size = 8
+
+    @T.prim_func
+    def packed_previous(
+        X: T.Tensor((size, width), dtype),
+        Y: T.Tensor((width,), dtype),
+        Z: T.Tensor((size, width), dtype),
+    ):
+        with T.Kernel(1, threads=threads):
+            for k in T.serial(size):
+                if width == 2:
+                    Z[k, 0:2] = T.atomic_addx2(Y[0], X[k, 0], return_prev=True)
+                else:
+                    Z[k, 0:4] = T.atomic_addx4(Y[0], X[k, 0], return_prev=True)
+
+    x = rng.integers(-4, 5, (size, width)).astype(dtype)
+
+    def expected() -> tuple[Expected, ...]:
+        after = np.cumsum(x.astype(np.float64), axis=0) + 1
+        before = np.concatenate([np.ones((1, width)), after[:-1]])
+        return Expected(after[-1]), Expected(before)
+
+    start = output((width,), dtype, 1)
+    return Experiment(packed_previous, (x,), (start, output((size, width), dtype)), expected)
+
+
+def rounded_cast(
+    rng: np.random.Generator, target: str, mode: str, sat: bool | None = None
+) -> Experiment:
+    """T.cast in a rounding direction: the neighbour on that side, or the value itself."""
+    size = 192
+
+    @T.prim_func
+    def rounded_cast(X: T.Tensor((size,), "float32"), Y: T.Tensor((size,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(size):
+                Y[i] = T.cast(T.cast(X[i], target, round=mode, sat=sat), "float32")
+
+    kind = numpy_dtype(dtype_of(target))
+    bits = np.arange(1 << (8 * kind.itemsize), dtype=np.uint32).astype(f"u{kind.itemsize}")
+    table = bits.view(kind).astype(np.float64)
+    table = np.unique(table[np.isfinite(table)])
+    scale = 10.0 ** rng.integers(-6, 3, size)
+    x = (rng.standard_normal(size) * scale).astype(np.float32)
+    x[:3] = 0.0, -0.0, float(table[-1])
+    x = np.clip(x, float(table[0]), float(table[-1]))
+
+    def expected() -> tuple[Expected, ...]:
+        wide = x.astype(np.float64)
+        low = table[np.searchsorted(table, wide, "right") - 1]
+        high = table[np.searchsorted(table, wide, "left")]
+        value = {"rm": low, "rp": high, "rz": np.where(wide > 0, low, high)}[mode]
+        return (Expected(np.where(value == 0, np.copysign(0.0, wide), value)),)
+
+    return Experiment(rounded_cast, (x,), (output((size,), "float32"),), expected)
+
+
+def one_block(rng: np.random.Generator, size: int) -> Experiment:
+    """A program without a launch is one block."""
+
+    @T.prim_func
+    def one_block(X: T.Tensor((size,), "float32"), Y: T.Tensor((size,), "float32")):
+        for i in T.Parallel(size):
+            Y[i] = X[i] * 2
+        for i in range(size // 2):
+            Y[i] = Y[i] + Y[size - 1 - i]
+
+    x = rng.integers(-9, 9, size).astype(np.float32)
+
+    def expected() -> tuple[Expected, ...]:
+        value = x.astype(np.float64) * 2
+        for i in range(size // 2):
+            value[i] += value[size - 1 - i]
+        return (Expected(value),)
+
+    return Experiment(one_block, (x,), (output((size,), "float32"),), expected)
+
+
 BUILDERS = (
     persistent_scheduler, nested_parallel, while_block, transpose_stack, directed_rounding,
+    turned_reducer, packed_previous, rounded_cast, one_block,
 )  # fmt: skip
