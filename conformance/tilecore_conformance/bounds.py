@@ -52,8 +52,8 @@ def attention(
     problem: AttentionProblem, arrays: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]
 ) -> list[Bound]:
     """Attention: the scores' absolute error is the weights' relative error."""
-    q, k, v, *rest = (array.astype(np.float64) for array in arrays)
-    lengths = [rest[0].astype(np.int64)] if rest else []
+    q, k, v = (array.astype(np.float64) for array in arrays[:3])
+    others = arrays[3:]  # lengths, sinks
     group = problem.heads // problem.kv_heads
     sizes = np.einsum(
         "bhqd,bhkd->bhqk", np.abs(q), np.repeat(np.abs(k), group, axis=1), optimize=True
@@ -65,7 +65,7 @@ def attention(
     weights = tolerances.rounding(problem.dtype, 2) + tolerances.function("float32", 2)
     weights += tolerances.reduction("float32", problem.kv_len)
     relative = np.expm1(2.0 * score_error) + weights.relative + weights.of_magnitude
-    average = attention_reference(problem, q, k, np.abs(v), *lengths)[0]
+    average = attention_reference(problem, q, k, np.abs(v), *others)[0]
     found = [average * relative[..., None] + rounding(values[0], problem.dtype)]
     if problem.has_lse:
         found.append(score_error + weights.of_magnitude + rounding(values[1], "float32", steps=4))

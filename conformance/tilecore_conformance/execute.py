@@ -18,9 +18,16 @@ INPUT_GUARD = 0xFF  # nan in every float, -1 in signed integers: a stray read sh
 
 
 class GuardedArray:
-    """A tensor between two guard bands, on the host or on the subject's device."""
+    """A tensor between two guard bands, on the host or on the subject's device.
+
+    The order of its axes in memory is kept; gaps between elements are not.
+    """
 
     def __init__(self, content: np.ndarray, guard: int, on_device: bool) -> None:
+        order = sorted(range(content.ndim), key=lambda axis: -content.strides[axis])
+        self._to_shape = tuple(np.argsort(order)) if 0 not in content.shape else None
+        if self._to_shape is not None:
+            content = np.ascontiguousarray(content.transpose(order))
         self._guard, self._content, self._on_device = guard, content, on_device
         block = np.full(content.nbytes + 2 * GUARD_BYTES + 256, guard, np.uint8)
         offset = -block.ctypes.data % 256
@@ -34,11 +41,16 @@ class GuardedArray:
 
     def _view(self) -> Any:
         inner = self._bytes[GUARD_BYTES : GUARD_BYTES + self._content.nbytes]
-        if not self._on_device:
-            return inner.view(self._content.dtype).reshape(self._content.shape)
-        import torch
+        dtype: Any = self._content.dtype
+        if self._on_device:
+            import torch
 
-        return inner.view(getattr(torch, self._content.dtype.name)).reshape(self._content.shape)
+            dtype = getattr(torch, dtype.name)
+        stored = inner.view(dtype).reshape(self._content.shape)
+        if self._to_shape is None:
+            return stored
+        permute = stored.permute if self._on_device else stored.transpose
+        return permute(tuple(int(axis) for axis in self._to_shape))
 
     def reset(self) -> None:
         """Put the initial content back."""
@@ -55,7 +67,8 @@ class GuardedArray:
         """The content, on the host."""
         raw = self._bytes.cpu().numpy() if self._on_device else self._bytes
         inner = raw[GUARD_BYTES : GUARD_BYTES + self._content.nbytes].copy()
-        return inner.view(self._content.dtype).reshape(self._content.shape)
+        stored = inner.view(self._content.dtype).reshape(self._content.shape)
+        return stored if self._to_shape is None else stored.transpose(self._to_shape)
 
     def overrun(self) -> str:
         """Where a guard band was written, or ""."""

@@ -13,7 +13,12 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.reference import run
 from tilecore.target import Target
 from tilecore_kernels import FAMILIES
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, visible_pairs
+from tilecore_kernels.attention_problem import (
+    AttentionConfig,
+    AttentionProblem,
+    visible_pairs,
+    with_heads_inside,
+)
 from tilecore_kernels.decode_problem import DecodeProblem
 from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
@@ -22,6 +27,7 @@ from tilecore_kernels.gemm_configs import GemmConfig
 from tilecore_kernels.gemm_scaled import ScaledGemmProblem
 from tilecore_kernels.reduce import ReduceProblem
 from tilecore_kernels.rms_norm import NormProblem
+from tilecore_kernels.score_mods import Alibi, Softcap
 from tilecore_kernels.softmax import SoftmaxProblem
 from tilecore_kernels.transpose import TransposeProblem
 
@@ -68,6 +74,11 @@ SMALL: dict[str, tuple[Any, ...]] = {
         AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True),
         AttentionProblem(1, 1, 9, 16, dim_v=8, softmax_scale=0.5),
         AttentionProblem(1, 2, 9, 16, score_mod=lambda s, h, q, k: s - 0.1 * (q - k)),
+        AttentionProblem(1, 4, 33, 16, right=0, score_mod=Alibi(4), has_lse=True),
+        AttentionProblem(1, 2, 33, 16, score_mod=Softcap(0.5)),
+        AttentionProblem(1, 2, 33, 16, kv_len=7, right=0, has_sinks=True, has_lse=True),
+        AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True, has_sinks=True),
+        with_heads_inside(AttentionProblem(2, 4, 33, 16, kv_heads=2, kv_len=17, dim_v=8)),
     ),
     "flash_decode": (
         DecodeProblem(1, 4, 33, 16),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays
+from tilecore_kernels.score_mods import ScoreMod, on_arrays
 from tilecore_kernels.tiles import (
     dtype_bytes,
     fits_registers,
@@ -21,8 +21,20 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
-LOG2_E = 1.4426950408889634
-LN_2 = 0.6931471805599453
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Element strides of four (batch, heads, length, dim) tensors."""
+
+    q: tuple[int, int, int, int]
+    k: tuple[int, int, int, int]
+    v: tuple[int, int, int, int]
+    out: tuple[int, int, int, int]
+
+    def of(self, name: str) -> tuple[int, int, int, int]:
+        """By the program's name of the tensor: Q, K, V or Out."""
+        strides: tuple[int, int, int, int] = getattr(self, name.lower())
+        return strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,9 @@ class AttentionProblem:
         has_lse: write the natural log-sum-exp of each row, float32 (batch, heads, q_len).
         padded: an int32 (batch,) tensor says how many keys of each sequence exist.
         softmax_scale: factor of the scores, positive; None means ``dim ** -0.5``.
-        score_mod: (score, head, query, key) -> score, applied before the scale.
+        score_mod: (score, head, query, key) -> score, applied to scaled scores; see `score_mods`.
+        has_sinks: a float32 (heads,) tensor holds the score of one more key, whose value is 0.
+        strides: element strides of Q, K, V and O; None is compact.
     """
 
     batch: int
@@ -62,7 +76,9 @@ class AttentionProblem:
     has_lse: bool = False
     padded: bool = False
     softmax_scale: float | None = None
-    score_mod: Callable[[Any, Any, Any, Any], Any] | None = None
+    score_mod: ScoreMod | None = None
+    has_sinks: bool = False
+    strides: Strides | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -89,6 +105,15 @@ class AttentionProblem:
         """The factor of the scores."""
         return self.dim**-0.5 if self.softmax_scale is None else self.softmax_scale
 
+    def shapes(self) -> dict[str, tuple[int, int, int, int]]:
+        """Shapes of Q, K, V and Out."""
+        keys = (self.batch, self.kv_heads, self.kv_len)
+        queries = (self.batch, self.heads, self.q_len)
+        return {
+            "Q": (*queries, self.dim), "K": (*keys, self.dim), "V": (*keys, self.dim_v),
+            "Out": (*queries, self.dim_v),
+        }  # fmt: skip
+
     @property
     def is_causal(self) -> bool:
         """True for the plain causal mask."""
@@ -105,6 +130,15 @@ class AttentionConfig:
     threads: int
 
 
+def with_heads_inside(problem: AttentionProblem) -> AttentionProblem:
+    """The problem on tensors that are stored as (batch, length, heads, dim)."""
+    strides = {
+        name.lower(): (length * heads * dim, dim, heads * dim, 1)
+        for name, (_, heads, length, dim) in problem.shapes().items()
+    }
+    return replace(problem, strides=Strides(**strides))
+
+
 def visible_pairs(problem: AttentionProblem) -> np.ndarray:
     """Which (query, key) pairs the mask lets through, as a (q_len, kv_len) array of bools."""
     diagonal = np.arange(problem.q_len)[:, None] + problem.kv_len - problem.q_len
@@ -118,55 +152,72 @@ def visible_pairs(problem: AttentionProblem) -> np.ndarray:
 
 
 def reference(
-    problem: AttentionProblem,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    lengths: np.ndarray | None = None,
+    problem: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, *rest: np.ndarray
 ) -> Arrays:
-    """Attention in float64, with the score matrix; a score function must accept arrays."""
-    group = problem.heads // problem.kv_heads
+    """Attention in float64, with the score matrix; `rest` holds lengths and sinks, as asked for."""
+    p = problem
+    group = p.heads // p.kv_heads
+    others = iter(rest)
     keys = np.repeat(k.astype(np.float64), group, axis=1)
     values = np.repeat(v.astype(np.float64), group, axis=1)
-    scores = np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), keys, optimize=True)
-    if problem.score_mod is not None:
-        head, query, key = np.ogrid[: problem.heads, : problem.q_len, : problem.kv_len]
-        scores = problem.score_mod(scores, head, query, key)
-    visible = np.broadcast_to(visible_pairs(problem), scores.shape)
-    if lengths is not None:
-        visible = visible & (np.arange(problem.kv_len) < lengths[:, None, None, None])
-    scores = np.where(visible, scores * problem.scale, -np.inf)
+    scores = np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), keys, optimize=True) * p.scale
+    if p.score_mod is not None:
+        head, query, key = np.ogrid[: p.heads, : p.q_len, : p.kv_len]
+        scores = on_arrays(p.score_mod)(scores, head, query, key)
+    visible = np.broadcast_to(visible_pairs(p), scores.shape)
+    if p.padded:
+        lengths = next(others)
+        visible = visible & (np.arange(p.kv_len) < lengths[:, None, None, None])
+    scores = np.where(visible, scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    if p.has_sinks:
+        sinks = next(others).astype(np.float64)[:, None, None]
+        peak = np.maximum(peak, sinks)
     anchor = np.where(np.isneginf(peak), 0.0, peak)
     weights = np.exp(scores - anchor)
     total = weights.sum(axis=-1, keepdims=True)
+    if p.has_sinks:
+        total = total + np.exp(sinks - anchor)
     out = np.einsum("bhqk,bhkd->bhqd", weights, values, optimize=True)
     out = np.divide(out, total, out=np.zeros_like(out), where=total != 0)
-    if not problem.has_lse:
+    if not p.has_lse:
         return (out,)
     with np.errstate(divide="ignore"):
         return out, (np.log(total) + anchor)[..., 0]
 
 
+def normal_tensor(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    strides: tuple[int, ...] | None = None,
+) -> np.ndarray:
+    """Normally distributed elements, in memory with the given element strides."""
+    if strides is None or 0 in shape:
+        return rng.standard_normal(shape, np.float32).astype(dtype)
+    span = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+    flat = rng.standard_normal(span, np.float32).astype(dtype)
+    return np.ndarray(shape, dtype, flat, strides=[step * dtype.itemsize for step in strides])
+
+
 def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:
-    """Normally distributed queries, keys and values, and lengths for a padded batch."""
-    dtype = numpy_dtype(dtype_of(problem.dtype))
-    p = problem
-    shapes = (
-        (p.batch, p.heads, p.q_len, p.dim),
-        (p.batch, p.kv_heads, p.kv_len, p.dim),
-        (p.batch, p.kv_heads, p.kv_len, p.dim_v),
-    )
-    tensors = tuple(rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes)
-    if not p.padded:
-        return tensors
-    return *tensors, rng.integers(0, p.kv_len + 1, p.batch).astype(np.int32)
+    """Normally distributed queries, keys and values; lengths, sinks where they are asked for."""
+    dtype = np.dtype(numpy_dtype(dtype_of(problem.dtype)))
+    p, shapes = problem, problem.shapes()
+    arrays = [
+        normal_tensor(rng, shapes[name], dtype, p.strides and p.strides.of(name)) for name in "QKV"
+    ]
+    if p.padded:
+        arrays.append(rng.integers(0, p.kv_len + 1, p.batch).astype(np.int32))
+    if p.has_sinks:
+        arrays.append(rng.standard_normal(p.heads, np.float32))
+    return tuple(arrays)
 
 
 def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
     """O, and the log-sum-exp where it is asked for."""
     p = problem
-    out = ((p.batch, p.heads, p.q_len, p.dim_v), p.dtype)
+    out = (p.shapes()["Out"], p.dtype)
     return (out, ((p.batch, p.heads, p.q_len), "float32")) if p.has_lse else (out,)
 
 

@@ -89,6 +89,18 @@ def rescale(rows, out, columns):
 
 
 @T.macro
+def add_sink(rows, sink):
+    """Count one more key, of weight ``2 ** sink`` and value 0; `rows.previous` as after a tile."""
+    peak, previous, anchor, total = rows.peak, rows.previous, rows.anchor, rows.total
+    for i in T.Parallel(rows.count):
+        top = T.max(anchor[i], sink)
+        previous[i] = T.exp2(anchor[i] - top)
+        total[i] = total[i] * previous[i] + T.exp2(sink - top)
+        peak[i] = T.max(peak[i], sink)  # only told from -inf from here on
+        anchor[i] = top
+
+
+@T.macro
 def normalize(rows, out, columns):
     """Divide an accumulator by the rows' sums; rows without a visible key become 0.
 

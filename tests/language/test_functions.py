@@ -41,6 +41,26 @@ def test_parameters():
     support.body_text(main)
 
 
+def test_absent_parameters():
+    def scaled(bias_type):
+        @T.prim_func
+        def main(x: T.Tensor((4,), "float32"), bias: bias_type, y: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(4):
+                    y[i] = x[i] * 2 if bias is None else x[i] * 2 + bias[i]
+
+        return main
+
+    x, bias = np.arange(4, dtype=np.float32), np.full(4, 3, np.float32)
+    without, with_bias = scaled(None), scaled(T.Tensor((4,), "float32"))
+    assert [param.name for param in without.params] == ["x", "y"]
+    assert [param.name for param in with_bias.params] == ["x", "bias", "y"]
+    y = support.result(without, "y", x=x, y=np.zeros(4, np.float32))
+    np.testing.assert_array_equal(y, 2 * x)
+    y = support.result(with_bias, "y", x=x, bias=bias, y=np.zeros(4, np.float32))
+    np.testing.assert_array_equal(y, 2 * x + 3)
+
+
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [

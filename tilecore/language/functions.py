@@ -138,20 +138,23 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 
 def trace(function: FunctionType, outer: Mapping[str, Any]) -> Program:
-    """Run the staged function with its parameters and collect the program."""
+    """Run the staged function with its parameters and collect the program.
+
+    A parameter whose annotation is None does not exist: the body sees None in its place.
+    """
     loc = function_loc(function)
     signature = inspect.signature(function)
     annotations = annotations_of(function, outer)
     builder = Builder(function.__name__)
     builder.unique(function.__name__)
-    arguments: list[Any] = []
-    params: list[Param] = []
+    declared: dict[str, Param | None] = {}
     for name, parameter in signature.parameters.items():
         _check_parameter(parameter, annotations, loc)
-        params.append(declare_param(name, annotations[name], loc))
+        annotation = annotations[name]
+        declared[name] = None if annotation is None else declare_param(name, annotation, loc)
+    params = [param for param in declared.values() if param is not None]
     reserve_names(builder, params)
-    for param in params:
-        arguments.append(BufferValue(param) if isinstance(param, Buffer) else Scalar(param))
+    arguments = [_in_body(param) for param in declared.values()]
     builder.params = params
     staged = rewrite(function)
     with tracing(builder):
@@ -168,6 +171,13 @@ def trace(function: FunctionType, outer: Mapping[str, Any]) -> Program:
             loc=loc,
         )
     return finish_program(builder, loc)
+
+
+def _in_body(param: Param | None) -> Any:
+    """What a parameter is inside the function."""
+    if param is None:
+        return None
+    return BufferValue(param) if isinstance(param, Buffer) else Scalar(param)
 
 
 def reserve_names(builder: Builder, params: Sequence[Param]) -> None:

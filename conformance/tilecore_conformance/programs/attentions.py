@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,13 @@ from tilecore_conformance import bounds
 from tilecore_conformance.experiment import Experiment
 from tilecore_conformance.programs.families import experiment_of
 from tilecore_kernels import FAMILIES
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.attention_problem import (
+    AttentionConfig,
+    AttentionProblem,
+    with_heads_inside,
+)
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
+from tilecore_kernels.score_mods import Alibi, Softcap
 
 
 def attention(
@@ -28,20 +34,33 @@ def attention(
     left: int | None = None,
     right: int | None = None,
     causal: bool = False,
+    softcap: float = 0.0,
+    alibi: bool = False,
+    bshd: bool = False,
     **problem: Any,
 ) -> Experiment:
     """Flash attention; `logits` scales the queries, for scores far from zero."""
     block_q, block_k = tile or [64, 64]
     right = 0 if causal else right
-    p = AttentionProblem(batch, heads, q_len, dim, left=left, right=right, **problem)
+    mod = Softcap(softcap) if softcap else Alibi(heads) if alibi else None
+    p = AttentionProblem(
+        batch, heads, q_len, dim, left=left, right=right, score_mod=mod, **problem
+    )  # fmt: skip
+    p = with_heads_inside(p) if bshd else p
     config = AttentionConfig(block_q, block_k, num_stages, threads)
     q, *rest = FAMILIES["flash_attention"].inputs(p, rng)
-    q = (q.astype(np.float32) * logits).astype(q.dtype)
+    if logits != 1.0:
+        q = (q.astype(np.float32) * logits).astype(q.dtype)
 
     def allowed(arrays: Any, values: Any) -> list[Any]:
         return bounds.attention(p, arrays, values)
 
-    return experiment_of("flash_attention", p, config, (q, *rest), allowed)
+    experiment = experiment_of("flash_attention", p, config, (q, *rest), allowed)
+    if not bshd:
+        return experiment
+    out, *others = experiment.outputs
+    stored = np.ascontiguousarray(out.swapaxes(1, 2)).swapaxes(1, 2)
+    return replace(experiment, outputs=(stored, *others))
 
 
 def _decode(
