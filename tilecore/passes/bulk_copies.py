@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan
@@ -18,12 +19,13 @@ from tilecore.ir.stmts import (
     Continue,
     Copy,
     For,
+    Gemm,
     Let,
     Stmt,
 )
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.ring import Group, Ring, inlined, writes_any
-from tilecore.passes.scopes import Names
+from tilecore.passes.scopes import Names, static
 
 
 class BulkCopies:
@@ -84,8 +86,8 @@ class BulkCopies:
                 return []
             spans[k] = (min(readers), max(readers))
         found: list[Group] = []
-        for first in sorted({span[0] for span in spans.values()}):
-            own = [k for k in copies if spans[k][0] == first]
+        for own in _together(loop, copies, spans):
+            first = min(spans[k][0] for k in own)
             group = tuple(copies[k] for k in own)
             ring = self.ring(group, plan.num_stages, loop)
             found.append(Group(group, ring, first, max(spans[k][1] for k in own)))
@@ -165,6 +167,34 @@ class BulkCopies:
         self.layouts[old.name] = Layout(((Mode(slots, span),), *layout.axes), layout.swizzle)
         self.slotted[old.name] = new
         return new
+
+
+SMALL_SHARE = 8
+"""A copy joins the group behind it when it has at most this part of its bytes."""
+
+
+def _together(
+    loop: For, copies: dict[int, Copy], spans: dict[int, tuple[int, int]]
+) -> list[list[int]]:
+    """Copies by first reader; little ones join those that are read next, before a contraction."""
+    found: list[list[int]] = []
+    for first in sorted({span[0] for span in spans.values()}):
+        own = [k for k in copies if spans[k][0] == first]
+        if found:
+            earlier = found[-1]
+            between = loop.body[min(spans[k][0] for k in earlier) : first]
+            small = SMALL_SHARE * sum(_bytes(copies[k]) for k in earlier)
+            if small <= sum(_bytes(copies[k]) for k in own) and not any(
+                isinstance(s, Gemm) for s in between
+            ):
+                found[-1] = sorted([*earlier, *own])
+                continue
+        found.append(own)
+    return found
+
+
+def _bytes(copy: Copy) -> int:
+    return math.prod(static(copy.dst)) * copy.dst.dtype.bytes
 
 
 def fills_shared(copy: Copy) -> bool:

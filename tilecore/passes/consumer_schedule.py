@@ -57,7 +57,9 @@ def consumer_loop(
     delayed = _delayed_parts(loop, groups, plan, runs_beside)
     if delayed is not None:
         return _delayed(loop, delayed, names)
-    return [_loop(loop, groups[0].ring.counter, _plain_body(loop, groups, taken, runs_beside))]
+    counter = groups[0].ring.counter
+    body = [*_head(loop, counter), *plain_steps(loop, groups, runs_beside, counter)]
+    return [_loop(loop, counter, body)]
 
 
 def delayed_tile(
@@ -81,23 +83,22 @@ def later_group(
     return None if delayed is None else delayed.last_group
 
 
-def _plain_body(
-    loop: For, groups: list[Group], taken: set[int], runs_beside: RunsBeside
-) -> list[Stmt]:
-    counter = groups[0].ring.counter
-    slots = slots_of(groups, counter)
-    body = _head(loop, counter)
+def plain_steps(loop: For, groups: list[Group], runs_beside: RunsBeside, step: Expr) -> list[Stmt]:
+    """The plain schedule of one iteration, which is step number `step` of its rings."""
+    taken = {id(copy) for group in groups for copy in group.copies}
+    slots = slots_of(groups, step)
+    body: list[Stmt] = []
     for index, stmt in enumerate(loop.body):
         if id(stmt) in taken:
             continue
-        body += [g.ring.wait_full(counter) for g in groups if g.first == index]
+        body += [g.ring.wait_full(step) for g in groups if g.first == index]
         body.append(rebuffered(stmt, slots))
         for group in groups:
             if group.last == index:
-                if not (isinstance(stmt, Gemm) and runs_beside(stmt)):
+                if group.first != index or not (isinstance(stmt, Gemm) and runs_beside(stmt)):
                     # Lanes read, each in its own time; one of them releases for all.
                     body.append(Intrinsic("sync_warp"))
-                body.append(group.ring.release(counter, 0))
+                body.append(group.ring.release(step, 0))
     return body
 
 

@@ -17,7 +17,14 @@ from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
 from tilecore.ir.program import BlockOrder, Kernel
 from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt
-from tilecore.passes.consumer_schedule import asynchronous, renamed, slots_of, wait_for
+from tilecore.passes.consumer_schedule import (
+    RunsBeside,
+    asynchronous,
+    plain_steps,
+    renamed,
+    slots_of,
+    wait_for,
+)
 from tilecore.passes.deferred_store import DeferredStore
 from tilecore.passes.producer_schedule import load_group
 from tilecore.passes.ring import Group, rebuffered
@@ -191,10 +198,21 @@ def chained_tile(
     return (Let(base, binary("mul", round_, loop.extent)), *loops, new_loop, *after)
 
 
-def loading_tile(loop: For, group: Group, round_: Var, names: Names) -> tuple[Stmt, ...]:
+def plain_tile(
+    loop: For, groups: list[Group], runs_beside: RunsBeside, round_: Var, names: Names
+) -> tuple[Stmt, ...]:
+    """The consumers' plain loop, counting steps over all rounds."""
+    base = Var(names.fresh("step_base"))
+    body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var))
+    new_loop = dataclasses.replace(loop, body=tuple(body), kind=LoopKind.SERIAL, pipeline=None)
+    return (Let(base, binary("mul", round_, loop.extent)), new_loop)
+
+
+def loading_tile(loop: For, groups: list[Group], round_: Var, names: Names) -> tuple[Stmt, ...]:
     """The producer's loop of one tile, counting steps over all rounds."""
     base = Var(names.fresh("step_base"))
     own = Var(names.fresh(f"{loop.var.name}_ahead"))
-    loads = tuple(load_group(loop, group, own, binary("add", base, own)))
+    step = binary("add", base, own)
+    loads = tuple(s for group in groups for s in load_group(loop, group, own, step))
     new_loop = For(own, const(0), loop.extent, const(1), loads, loc=loop.loc)
     return (Let(base, binary("mul", round_, loop.extent)), new_loop)

@@ -44,7 +44,7 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
-from tilecore.passes.bulk_copies import BulkCopies
+from tilecore.passes.bulk_copies import BulkCopies, fills_shared
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_held
@@ -56,6 +56,7 @@ from tilecore.passes.persistent_tiles import (
     loading_tile,
     may_persist,
     persistent_kernel,
+    plain_tile,
     tile_loop,
 )
 from tilecore.passes.plan_shared_memory import size_of
@@ -93,8 +94,10 @@ class _Specializer(BulkCopies):
         if len(loops) == 1 and plans[0].persistent:
             loop = loops[0]
             assert isinstance(loop, For)
-            kernel = self.persistent(loop, plans[0], staying)
+            kernel = self.persistent(loop, plans[0], staying, chained=True)
             kernel = kernel or persistent_delayed(self, loop, plans[0], staying)
+            if kernel is None and not any(isinstance(s, Copy) and fills_shared(s) for s in staying):
+                kernel = self.persistent(loop, plans[0], staying, chained=False)
             if kernel is not None:
                 return kernel
         producer: list[Stmt] = []
@@ -128,32 +131,37 @@ class _Specializer(BulkCopies):
             consumer.append(Intrinsic("bulk.finish"))
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)
 
-    def persistent(self, loop: For, plan: PipelinePlan, staying: list[Stmt]) -> Kernel | None:
-        """The kernel with blocks that stay, when its one loop is a chain; else nothing changes."""
+    def persistent(
+        self, loop: For, plan: PipelinePlan, staying: list[Stmt], chained: bool
+    ) -> Kernel | None:
+        """The kernel with blocks that stay, when its one loop is a chain (or, not `chained`, reads
+        all that it copies where it stands); else nothing changes."""
         lets = tuple(s for s in self.common if isinstance(s, Let))
         if not may_persist(self.kernel, loop, lets):
             return None
         before = dict(self.layouts), dict(self.slotted)
         groups = self.groups(loop, plan)
-        if not groups or not is_chain(loop, groups, self.runs_beside):
+        if not groups or is_chain(loop, groups, self.runs_beside) != chained:
             self.layouts, self.slotted = before
             return None
-        group = self.shared(groups[0], loop, plan, lets)
-        sharers = group.ring.sharers
+        groups = [self.shared(group, loop, plan, lets) for group in groups]
+        sharers = max(group.ring.sharers for group in groups)
         warps = self.kernel.threads // self.context.target.lanes_per_warp
-        inits = group.ring.declarations(warps)
+        inits = [stmt for group in groups for stmt in group.ring.declarations(warps)]
         self.common = [s for s in self.common if not isinstance(s, Let)]
         kernel, first = persistent_kernel(self.kernel, self.names, sharers)
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
-        loads = (*lets, *loading_tile(loop, group, filled, self.names))
+        loads = (*lets, *loading_tile(loop, groups, filled, self.names))
         ahead = tile_loop(self.kernel, first, filled, self.names, loads, sharers)
         producer = list(renamed((ahead,), self.names))
         rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
-        late = self.deferred(loop, staying, rest)
+        late = self.deferred(loop, staying, rest) if chained else None
         work: list[Stmt] = [*lets]
         for stmt in rest:
-            if stmt is loop:
-                work += chained_tile(loop, group, taken, self.names, late)
+            if stmt is loop and chained:
+                work += chained_tile(loop, groups[0], taken, self.names, late)
+            elif stmt is loop:
+                work += plain_tile(loop, groups, self.runs_beside, taken, self.names)
             elif late is not None and stmt is late.store:
                 work += late.keep()
             elif late is not None and late.declares(stmt):
