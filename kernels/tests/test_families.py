@@ -24,6 +24,7 @@ from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
 from tilecore_kernels.gemm import GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
+from tilecore_kernels.gemm_grouped import GroupedGemmProblem
 from tilecore_kernels.gemm_scaled import ScaledGemmProblem
 from tilecore_kernels.reduce import ReduceProblem
 from tilecore_kernels.rms_norm import NormProblem
@@ -60,6 +61,16 @@ SMALL: dict[str, tuple[Any, ...]] = {
         GemmProblem(33, 31, 65, "float16", transpose_a=True, has_bias=True, activation="gelu"),
         GemmProblem(31, 33, 64, "int8", transpose_b=True),
         GemmProblem(16, 16, 16, "float64", activation="relu"),
+        GemmProblem(9, 17, 33, "float16", batch=3, transpose_b=True, has_bias=True),
+    ),
+    "grouped_gemm": (
+        GroupedGemmProblem(70, 33, 24, 3),
+        GroupedGemmProblem(5, 9, 16, 7, "float32"),
+        GroupedGemmProblem(0, 9, 16, 2),
+    ),
+    "split_gemm": (
+        GemmProblem(3, 65, 300, "float16"),
+        GemmProblem(33, 31, 65, "float16", transpose_b=True),
     ),
     "scaled_gemm": (
         ScaledGemmProblem(33, 65, 256),

@@ -12,7 +12,9 @@ from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.flash_decode import FLASH_DECODE
 from tilecore_kernels.gemm import GEMM
+from tilecore_kernels.gemm_grouped import GROUPED_GEMM
 from tilecore_kernels.gemm_scaled import SCALED_GEMM
+from tilecore_kernels.gemm_split import SPLIT_GEMM
 from tilecore_kernels.layer_norm import LAYER_NORM
 from tilecore_kernels.mla_decode import MLA_DECODE
 from tilecore_kernels.reduce import REDUCE
@@ -32,6 +34,8 @@ FAMILIES: dict[str, Family] = {
         TRANSPOSE,
         GEMM,
         SCALED_GEMM,
+        GROUPED_GEMM,
+        SPLIT_GEMM,
         FLASH_ATTENTION,
         FLASH_DECODE,
         MLA_DECODE,

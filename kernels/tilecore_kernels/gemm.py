@@ -18,7 +18,7 @@ from tilecore.target import Target
 from tilecore_kernels.activations import ACTIVATIONS
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
-from tilecore_kernels.tiles import dtype_bytes
+from tilecore_kernels.tiles import ceildiv, dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class GemmProblem:
         transpose_b: B is stored (n, k), else (k, n).
         has_bias: a vector of (n,) is added.
         activation: name in `ACTIVATIONS`, applied last.
+        batch: so many products, of A, B and C with a leading axis; 0 is one without that axis.
     """
 
     m: int
@@ -46,6 +47,12 @@ class GemmProblem:
     transpose_b: bool = False
     has_bias: bool = False
     activation: str = "identity"
+    batch: int = 0
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axis of A, B and C, if there is one."""
+        return (self.batch,) if self.batch else ()
 
     @property
     def result_dtype(self) -> str:
@@ -73,10 +80,10 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
 
     @T.macro
     def compute(A, B, Bias, C):
-        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), threads=config.threads) as (
-            bx,
-            by,
-        ):
+        with T.Kernel(
+            T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), *problem.lead, threads=config.threads
+        ) as place:
+            bx, by, *at = place
             a = T.alloc_shared(tile_a, dtype)
             b = T.alloc_shared(tile_b, dtype)
             c = T.alloc_fragment((tile_m, tile_n), accum)
@@ -84,13 +91,13 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
             T.clear(c)
             for step in T.Pipelined(T.ceildiv(k, tile_k), num_stages=config.num_stages):
                 if trans_a:
-                    T.copy(A[step * tile_k, by * tile_m], a)
+                    T.copy(A[*at, step * tile_k, by * tile_m], a)
                 else:
-                    T.copy(A[by * tile_m, step * tile_k], a)
+                    T.copy(A[*at, by * tile_m, step * tile_k], a)
                 if trans_b:
-                    T.copy(B[bx * tile_n, step * tile_k], b)
+                    T.copy(B[*at, bx * tile_n, step * tile_k], b)
                 else:
-                    T.copy(B[step * tile_k, bx * tile_n], b)
+                    T.copy(B[*at, step * tile_k, bx * tile_n], b)
                 T.gemm(a, b, c, transpose_A=trans_a, transpose_B=trans_b)
             if has_epilogue:
                 if problem.has_bias:
@@ -101,10 +108,11 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
                 else:
                     for i, j in T.Parallel(tile_m, tile_n):
                         c[i, j] = activation(c[i, j])
-            T.copy(c, C[by * tile_m, bx * tile_n])
+            T.copy(c, C[*at, by * tile_m, bx * tile_n])
 
-    A_type, B_type = T.Tensor(shape_a, dtype), T.Tensor(shape_b, dtype)
-    Bias_type, C_type = T.Tensor((n,), dtype), T.Tensor((m, n), out_dtype)
+    lead = problem.lead
+    A_type, B_type = T.Tensor((*lead, *shape_a), dtype), T.Tensor((*lead, *shape_b), dtype)
+    Bias_type, C_type = T.Tensor((n,), dtype), T.Tensor((*lead, m, n), out_dtype)
     if problem.has_bias:
 
         @T.prim_func
@@ -124,8 +132,8 @@ def reference(
     problem: GemmProblem, a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None
 ) -> Arrays:
     """The product in float64."""
-    left = (a.T if problem.transpose_a else a).astype(np.float64)
-    right = (b.T if problem.transpose_b else b).astype(np.float64)
+    left = (a.swapaxes(-1, -2) if problem.transpose_a else a).astype(np.float64)
+    right = (b.swapaxes(-1, -2) if problem.transpose_b else b).astype(np.float64)
     total = left @ right
     if bias is not None:
         total = total + bias.astype(np.float64)
@@ -137,7 +145,8 @@ def inputs(problem: GemmProblem, rng: np.random.Generator) -> Arrays:
     dtype = dtype_of(problem.dtype)
     shape_a = (problem.k, problem.m) if problem.transpose_a else (problem.m, problem.k)
     shape_b = (problem.n, problem.k) if problem.transpose_b else (problem.k, problem.n)
-    shapes = (shape_a, shape_b, (problem.n,))[: 3 if problem.has_bias else 2]
+    matrices = ((*problem.lead, *shape_a), (*problem.lead, *shape_b))
+    shapes = (*matrices, (problem.n,))[: 3 if problem.has_bias else 2]
     if dtype.is_int:
         low = -8 if dtype.is_signed else 0
         return tuple(rng.integers(low, 8, shape).astype(numpy_dtype(dtype)) for shape in shapes)
@@ -148,19 +157,25 @@ def configs(problem: GemmProblem, target: Target) -> Sequence[GemmConfig]:
     """Legal tiles, the first choice in front."""
     accum_bytes = dtype_bytes(problem.accumulator)
     element_bytes = dtype_bytes(problem.dtype)
-    return gemm_configs(problem.m, problem.n, problem.k, element_bytes, accum_bytes, target)
+    # A batch has as many tiles as one product of so many times the rows.
+    rows = problem.m * max(1, problem.batch)
+    found = gemm_configs(rows, problem.n, problem.k, element_bytes, accum_bytes, target)
+    if problem.batch:
+        found.sort(key=lambda c: ceildiv(problem.m, c.block_m) * c.block_m)
+    return found
 
 
 def _bytes_moved(problem: GemmProblem) -> float:
     read = (problem.m + problem.n) * problem.k * dtype_bytes(problem.dtype)
-    return float(read + problem.m * problem.n * dtype_bytes(problem.result_dtype))
+    matrix = read + problem.m * problem.n * dtype_bytes(problem.result_dtype)
+    return float(max(1, problem.batch) * matrix)
 
 
 GEMM = Family(
     name="gemm",
     program=gemm,
     inputs=inputs,
-    outputs=lambda p: (((p.m, p.n), p.result_dtype),),
+    outputs=lambda p: (((*p.lead, p.m, p.n), p.result_dtype),),
     reference=reference,
     configs=configs,
     problems=(
@@ -171,7 +186,8 @@ GEMM = Family(
             2048, 2048, 2048, "float32", transpose_b=True, has_bias=True, activation="gelu"
         ),
         GemmProblem(1024, 1024, 1024, "int8", transpose_b=True),
+        GemmProblem(512, 512, 512, "float16", batch=16),
     ),
-    flops=lambda p: 2.0 * p.m * p.n * p.k,
+    flops=lambda p: 2.0 * max(1, p.batch) * p.m * p.n * p.k,
     bytes_moved=_bytes_moved,
 )

@@ -18,7 +18,8 @@ from tilecore_conformance.experiment import Experiment
 
 MODULES = (
     "elementwise", "copies", "reductions", "gemms", "control", "pipelines", "predication",
-    "atomics", "families", "attentions", "casts", "specials", "sizes", "constructs", "lanes",
+    "atomics", "families", "gemm_kernels", "attentions", "casts", "specials", "sizes",
+    "constructs", "lanes",
 )  # fmt: skip
 
 

@@ -9,9 +9,6 @@ import numpy as np
 from tilecore_conformance import bounds
 from tilecore_conformance.experiment import Expected, Experiment, output
 from tilecore_kernels import FAMILIES
-from tilecore_kernels.gemm_configs import GemmConfig
-from tilecore_kernels.gemm_scaled import ScaledGemmProblem
-from tilecore_kernels.gemm_scaled import reference as reference_scaled
 from tilecore_kernels.reduce import ReduceProblem
 from tilecore_kernels.rms_norm import NormProblem
 from tilecore_kernels.softmax import SoftmaxProblem
@@ -125,37 +122,4 @@ def transpose(
     )
 
 
-def scaled_gemm(
-    rng: np.random.Generator,
-    m: int,
-    n: int,
-    k: int,
-    scaling: str = "tensor",
-    dtype: str = "float8_e4m3fn",
-    out_dtype: str = "bfloat16",
-    tile: list[int] | None = None,
-    threads: int = 128,
-    num_stages: int = 2,
-) -> Experiment:
-    """8-bit floats with factors for tensors or for blocks."""
-    problem = ScaledGemmProblem(m, n, k, scaling, dtype, out_dtype)
-    config = GemmConfig(*(tile or [64, 64, 128]), num_stages, threads)
-    arrays = FAMILIES["scaled_gemm"].inputs(problem, rng)
-
-    def allowed(arrays: Any, values: Any) -> list[Any]:
-        a, b, *scales = arrays
-        sizes = reference_scaled(problem, np.abs(a), np.abs(b), *scales)
-        terms = k + 2  # the factors are rounded products, too
-        return [bounds.contraction(values[0], sizes[0], terms, dtype, "float32", out_dtype)]
-
-    return experiment_of("scaled_gemm", problem, config, arrays, allowed)
-
-
-BUILDERS: tuple[Any, ...] = (
-    scaled_gemm,
-    softmax,
-    rms_norm,
-    layer_norm,
-    row_reduce,
-    transpose,
-)
+BUILDERS: tuple[Any, ...] = (softmax, rms_norm, layer_norm, row_reduce, transpose)
