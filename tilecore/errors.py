@@ -96,8 +96,8 @@ class LaunchError(TilecoreError):
     """A kernel could not be launched, or it failed on the device."""
 
 
-class ArgumentError(LaunchError):
-    """A call's arguments do not fit the kernel's parameters."""
+class ArgumentError(LaunchError, ValueError):
+    """A call's arguments do not fit the kernel's parameters: a `ValueError` as well."""
 
 
 class EmulatorFault(LaunchError):

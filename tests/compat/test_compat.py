@@ -178,3 +178,50 @@ def test_close_allows_a_ratio() -> None:
     assert tilelang.utils.tensor.torch_assert_close(a, b, max_mismatched_ratio=0.001)
     with pytest.raises(AssertionError, match="1 of 1000"):
         tilelang.utils.tensor.torch_assert_close(a, b, max_mismatched_ratio=0.0005)
+
+
+def test_tensors_that_a_program_never_touches_may_be_none() -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def doubled(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1) as _:
+            for i in T.Parallel(4):
+                A[i] = A[i] * 2
+
+    kernel = tilelang.compile(doubled)
+    a = torch.ones(4)
+    kernel(a, None)
+    assert a.tolist() == [2.0] * 4
+    with pytest.raises(ArgumentError, match="A is of the wrong kind"):
+        kernel(None, a)
+
+
+def test_a_search_gives_its_kernel_and_options_of_configurations_reach_the_compiler() -> None:
+    configs = [{"block": 8, "pass_configs": {"tl.enable_fast_math": True}}, {"block": 16}]
+
+    @tilelang.autotune(configs=configs)
+    @tilelang.jit
+    def tuned(A, block=None):
+        n = T.const("n")
+        A: T.Tensor[[n], T.float32]
+        B = T.empty((n,), T.float32)
+        with T.Kernel(T.ceildiv(n, block)) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] * 2
+        return B
+
+    kernel = tuned.compile(n=16)
+    assert kernel.config["block"] in (8, 16)
+    assert tuned(torch.ones(16)).tolist() == [2.0] * 16
+
+
+def test_a_target_s_block_chooses_the_backend() -> None:
+    from tilecore.compat.tvm.target import Target
+
+    assert Target({"kind": "c"}).kind.name == "c"
+    with Target("llvm") as target:
+        kernel = tilelang.compile(matmul.get_tir(16, 16, 16))
+    assert target == "llvm" and kernel.kernel.target.backend in ("reference", "cpu_llvm")
+    with pytest.raises(ArgumentError, match="a target needs a kind"):
+        Target("")

@@ -6,7 +6,7 @@ import pytest
 
 import tilecore
 import tilecore.language as T
-from tilecore.errors import LanguageError, UnsupportedError
+from tilecore.errors import ArgumentError, LanguageError, UnsupportedError
 
 
 def test_a_scheduler_needs_workers_and_state():
@@ -137,3 +137,25 @@ def test_a_function_of_macros_alone_is_eager():
     a, b = np.ones(8, np.float32), np.zeros(8, np.float32)
     main(a, b)
     assert b.tolist() == [2.0] * 8
+
+
+def test_sizes_are_read_off_strides_and_packed_bytes():
+    @tilecore.jit(device="reference")
+    def widths(A, B):
+        n, step, m = T.const("n, step, m")
+        A: T.StridedTensor[[n, 4], [step, 1], T.float32]
+        B: T.Tensor[[2, m], T.float4_e2m1fn]
+        C = T.empty((3,), "int32")
+        with T.Kernel(1, threads=32):
+            C[0] = n
+            C[1] = step
+            C[2] = m
+        return C
+
+    wide = np.zeros((6, 8), np.float32)
+    packed = np.zeros((2, 5), np.uint8)
+    program = widths.trace(wide[:, :4], packed)
+    assert program.params[1].shape[1].value == 10
+    assert [extent.value for extent in program.params[0].strides] == [8, 1]
+    with pytest.raises(ArgumentError, match="axis 1 of argument A does not fit; expected 4, got 5"):
+        widths.trace(wide[:, :5], packed)

@@ -118,19 +118,35 @@ class Tuned:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the jit function, with the best configuration."""
-        configs = self._configs(args, kwargs)
-        names = set(configs[0]) - {"pass_configs"} if configs else set()
-        bound = inspect.signature(self.inner.function).bind_partial(*args, **kwargs)
-        if names and names <= set(bound.arguments):  # every choice is made
+        if kwargs.pop("__return_kernel", False):
+            return self.compile(*args, **kwargs)
+        found = self._search_once(args, kwargs)
+        if found is None:
             return self.inner(*args, **kwargs)
-        key = (repr([getattr(a, "shape", a) for a in args]), repr(sorted(kwargs)))
-        if key not in self._found:
-            self._found[key] = self._run(configs, args, kwargs)
-        found = self._found[key]
         if self.inner.is_eager:
             config, options = split_options(self.inner.function, found.config)
             return self.inner.with_options(options)(*args, **{**config, **kwargs})
         return found.kernel
+
+    def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
+        """The kernel of the best configuration, not run."""
+        found = self._search_once(args, kwargs)
+        return self.inner.compile(*args, **kwargs) if found is None else found.kernel
+
+    def _search_once(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> AutotuneResult | None:
+        """The result for these arguments; None when they make every choice."""
+        configs = self._configs(args, kwargs)
+        names = set(configs[0]) - {"pass_configs"} if configs else set()
+        signature = inspect.signature(self.inner.function)
+        known = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        if names and names <= set(signature.bind_partial(*args, **known).arguments):
+            return None
+        key = (repr([getattr(a, "shape", a) for a in args]), repr(sorted(kwargs.items())))
+        if key not in self._found:
+            self._found[key] = self._run(configs, args, kwargs)
+        return self._found[key]
 
     def _run(
         self, configs: list[dict[str, Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -141,6 +157,8 @@ class Tuned:
 
         if self.inner.is_eager:
             tensors = [value for value in args if hasattr(value, "shape")]
+            if not tensors:
+                return _search(make, configs, self._measure)
             return _search(make, configs, lambda kernel: do_bench(lambda: kernel(*tensors)))
         return _search(make, configs, self._measure)
 

@@ -136,7 +136,12 @@ class JITImpl:
         return self.compile(*args, **kwargs).kernel_source
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Factory style: the kernel. Eager style: the results, as torch tensors."""
+        """Factory style: the kernel. Eager style: the results, as torch tensors.
+
+        With ``__return_kernel=True`` the kernel in either style, not run.
+        """
+        if kwargs.pop("__return_kernel", False):
+            return self.compile(*args, **kwargs)
         if self.is_eager:
             return as_torch(self.inner(*args, **kwargs))
         return self.compile(*args, **kwargs)

@@ -31,10 +31,40 @@ from tilecore.language.values import BufferValue, Scalar
 
 @dataclass(frozen=True, slots=True)
 class TensorKey:
-    """What of a tensor argument a compiled kernel depends on."""
+    """What of a tensor argument a compiled kernel depends on.
+
+    Attributes:
+        shape: extents.
+        dtype: element type.
+        strides: in elements, of a tensor that is not compact.
+    """
 
     shape: tuple[int, ...]
     dtype: DType
+    strides: tuple[int, ...] | None = None
+
+    def of(self, dtype: DType) -> TensorKey:
+        """The key of what the tensor holds, where that is packed in its bytes: `dtype` below 8
+        bits, along the last axis."""
+        if dtype.bits >= 8 or self.dtype.bits != 8 or not self.shape:
+            return self
+        packed = 8 // dtype.bits
+        strides = self.strides
+        if strides is not None:
+            strides = (*(stride * packed for stride in strides[:-1]), strides[-1])
+        return TensorKey((*self.shape[:-1], self.shape[-1] * packed), dtype, strides)
+
+    def strides_of(self) -> tuple[int, ...]:
+        """Strides in elements, of a compact tensor too."""
+        return self.strides if self.strides is not None else _row_major(self.shape)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    steps, step = [], 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= extent
+    return tuple(reversed(steps))
 
 
 class UnknownTensor:
@@ -53,7 +83,22 @@ def tensor_key(value: Any) -> TensorKey | None:
     extents = [extent.value if isinstance(extent, Const) else extent for extent in shape]
     if any(isinstance(extent, Expr) for extent in extents):
         fail("an eager function is traced for known sizes", got=f"a type of shape {shape}")
-    return TensorKey(tuple(int(extent) for extent in extents), ir_dtype_of(kind))
+    known = tuple(int(extent) for extent in extents)
+    strides = element_strides(value)
+    if str(kind).endswith("_x2"):  # a pair of sub-byte elements in each byte
+        kind = "uint8"
+    return TensorKey(known, ir_dtype_of(kind), None if strides == _row_major(known) else strides)
+
+
+def element_strides(value: Any) -> tuple[int, ...] | None:
+    """Strides of an array in elements; None for what has none (a T.Tensor type)."""
+    stride = getattr(value, "stride", None)
+    if callable(stride):
+        return tuple(stride())
+    steps, size = getattr(value, "strides", None), getattr(value, "itemsize", None)
+    if steps is None or not isinstance(size, int) or not size:
+        return None
+    return tuple(step // size for step in steps)
 
 
 def is_runtime_scalar(annotation: Any) -> bool:
@@ -125,12 +170,16 @@ class EagerCall:
         Raises:
             ArgumentError: an argument does not fit its declaration.
         """
-        pending = [
-            (name, axis, extent, key.shape)
-            for name, annotation in self.declared.items()
-            if (key := self.tensors[name]) is not None
-            for axis, extent in enumerate(self._shape(name, annotation, key))
-        ]
+        pending: list[tuple[str, int, Expr, tuple[int, ...]]] = []
+        for name, annotation in self.declared.items():
+            given = self.tensors[name]
+            if given is None:
+                continue
+            key = given.of(annotation.dtype)
+            extents = self._shape(name, annotation, key)
+            pending += [(name, axis, one, key.shape) for axis, one in enumerate(extents)]
+            strides = enumerate(annotation.strides or ())
+            pending += [(name, axis, one, key.strides_of()) for axis, one in strides]
         progress = True
         while progress:
             progress = False

@@ -18,7 +18,13 @@ import numpy as np
 
 from tilecore.errors import ArgumentError, LanguageError
 from tilecore.ir.program import Program
-from tilecore.language.eager import UNKNOWN_TENSOR, TensorKey, tensor_key, trace_eager
+from tilecore.language.eager import (
+    UNKNOWN_TENSOR,
+    TensorKey,
+    element_strides,
+    tensor_key,
+    trace_eager,
+)
 from tilecore.language.functions import PrimFunc, annotations_of
 from tilecore.language.locate import fail, scope_around
 from tilecore.language.operators import describe
@@ -186,7 +192,8 @@ class JitFunction:
             if place in self._scalar_places:
                 parts.append(None)
             elif shape is not None:
-                parts.append((tuple(shape), value.dtype))
+                strides = element_strides(value) if self._has_strides else None
+                parts.append((tuple(shape), value.dtype, strides))
             elif isinstance(value, float):
                 parts.append(repr(value))
             else:
@@ -197,6 +204,12 @@ class JitFunction:
         except TypeError:
             return None
         return key
+
+    @functools.cached_property
+    def _has_strides(self) -> bool:
+        """Whether a declaration may read sizes off strides."""
+        names = ast.walk(function_tree(self.function))
+        return any(isinstance(one, ast.Attribute) and one.attr == "StridedTensor" for one in names)
 
     @functools.cached_property
     def _scalar_places(self) -> frozenset[int]:

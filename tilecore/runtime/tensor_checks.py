@@ -37,6 +37,7 @@ class TensorChecks:
         self.device_kind = device_kind
         self.written = written_buffers(program)
         buffers = [p for p in program.params if isinstance(p, Buffer)]
+        self._buffers = {buffer.name: buffer for buffer in buffers}
         self._shapes: dict[str, SizeFunction] = {
             buffer.name: compile_sizes(buffer.shape, program.symbols)
             for buffer in (*buffers, *program.workspaces)
@@ -130,7 +131,9 @@ class TensorChecks:
         views: Mapping[str, TensorView],
     ) -> tuple[int, str]:
         view = views[equation.buffer]
-        value = (view.strides if equation.is_stride else view.shape)[equation.axis]
+        buffer = self._buffers[equation.buffer]
+        strides = element_strides(buffer, view)
+        value = (strides if equation.is_stride else view.shape)[equation.axis]
         known = {name: value for name, (value, _) in solved.items()}
         found = equation.solve(known, value)
         if found is None:
@@ -178,15 +181,24 @@ class TensorChecks:
                 )
         elif 0 not in view.shape:
             expected = self._strides[buffer.name](sizes)
-            for extent, want, have in zip(view.shape, expected, view.strides, strict=True):
+            given = element_strides(buffer, view)
+            for extent, want, have in zip(view.shape, expected, given, strict=True):
                 if extent != 1 and want != have:
-                    self._fail(f"{buffer.name} has the wrong strides", expected, view.strides)
+                    self._fail(f"{buffer.name} has the wrong strides", expected, given)
 
     def _fail(
         self, reason: str, expected: object = None, got: object = None, hint: str | None = None
     ) -> NoReturn:
         text = f"{self.program.name}: {reason}"
         raise ArgumentError(text, expected=expected, got=got, hint=hint, loc=self.program.loc)
+
+
+def element_strides(buffer: Buffer, view: TensorView) -> tuple[int, ...]:
+    """A tensor's strides in elements of the parameter; those of packed ones are in bytes."""
+    if buffer.dtype.bits >= 8 or not view.strides:
+        return view.strides
+    packed = 8 // buffer.dtype.bits
+    return (*(stride * packed for stride in view.strides[:-1]), view.strides[-1])
 
 
 def describe(parameter: Buffer | Var) -> str:
@@ -203,7 +215,8 @@ def _sizes_told(buffer: Buffer, view: TensorView) -> Iterator[tuple[str, int, st
     for axis, (extent, value) in enumerate(zip(buffer.shape, view.shape, strict=True)):
         if isinstance(extent, Var) and axis != packed_axis:
             yield extent.name, value, f"{buffer.name}.shape[{axis}]"
-    for axis, (stride, value) in enumerate(zip(buffer.strides or (), view.strides, strict=False)):
+    given = element_strides(buffer, view)
+    for axis, (stride, value) in enumerate(zip(buffer.strides or (), given, strict=False)):
         if isinstance(stride, Var):
             yield stride.name, value, f"{buffer.name}.stride({axis})"
 

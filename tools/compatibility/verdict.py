@@ -18,6 +18,7 @@ import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -126,15 +127,16 @@ def _outside_reason(error: BaseException) -> str | None:
 
 
 def _inner_form(error: BaseException) -> str | None:
-    if isinstance(error, FileNotFoundError) and ".py" not in str(error.filename):
+    if isinstance(error, FileNotFoundError):
         return f"reads a file of another compiler's sources: {error.filename}"
     if isinstance(error, AttributeError) and "<tilecore." in str(error):
         return f"reads an inner form of another compiler: {error}"
     if isinstance(error, ImportError) and (error.name or "").startswith("tilecore."):
         return f"imports an inner form of another compiler: {error}"
     if isinstance(error, AttributeError) and not isinstance(error, TilecoreError):
-        kind = type(error.obj)
-        if kind.__module__.startswith("tilecore."):
+        kind = error.obj if isinstance(error.obj, ModuleType) else type(error.obj)
+        where = kind.__name__ if isinstance(kind, ModuleType) else kind.__module__
+        if where.startswith("tilecore.") and where != "tilecore.language":
             return f"reads an inner form of another compiler: {error.name} of {kind.__name__}"
     return None
 

@@ -23,8 +23,10 @@ ATOMIC_OPS = frozenset({
     "add", "sub", "min", "max", "and", "or", "xor", "exchange", "load", "store",
 })  # fmt: skip
 MEMORY_ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel", "seq_cst"})
-_IN_PARALLEL = (S.Let, S.Store, S.Atomic, S.If, S.For, S.Allocate, S.Break, S.Continue, S.Assert)
-_IN_LANES = (*_IN_PARALLEL, S.While, S.Print)  # lanes that run in turn, below the tile level
+_IN_PARALLEL = (
+    S.Let, S.Store, S.Atomic, S.If, S.For, S.Allocate, S.Break, S.Continue, S.Assert, S.Print,
+)  # fmt: skip
+_IN_LANES = (*_IN_PARALLEL, S.While)  # lanes that run in turn, below the tile level
 
 
 def check_block(block: S.Block, state: State) -> None:
@@ -93,6 +95,7 @@ def _check_simple(stmt: S.Stmt, state: State) -> None:
             _check_atomic(stmt, state)
         case S.Print(value=value):
             if isinstance(value, Region):
+                state.require(not state.in_parallel, "a tile is printed inside a Parallel")
                 check_region(value, state)
             elif value is not None:
                 check_expr(value, state)
