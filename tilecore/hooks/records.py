@@ -97,6 +97,8 @@ class MmaAtom:
         a_round, b_round: a unary operation that operands need first, or "".
         register_dtype: dtype of operand registers where it differs from the operands': they are
             widened when loaded.
+        operand_sets: 2 where lanes should load the next slice of k under the products of this one,
+            into registers of their own.
     """
 
     name: str
@@ -115,6 +117,7 @@ class MmaAtom:
     a_round: str = ""
     b_round: str = ""
     register_dtype: DType | None = None
+    operand_sets: int = 1
 
     def __post_init__(self) -> None:
         for what, layout, shape in (
@@ -173,6 +176,10 @@ class PipelinePlan:
         persistent: with producer warps, blocks may stay and take one tile after the other.
         cluster: with persistent blocks, how many may share what they load.
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
+        through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
+            are stored to one slot of shared memory, or two (`num_stages`).
+        hold_operands: gemm operands in shared memory that the loop does not change are read into
+            registers once, before it.
     """
 
     num_stages: int
@@ -182,6 +189,8 @@ class PipelinePlan:
     persistent: bool = False
     cluster: int = 1
     takes_tiles: bool = False
+    through_registers: bool = False
+    hold_operands: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,13 @@ class Layout:
             run = math.gcd(run, 1 << self.swizzle.base, *steps)
         return run
 
+    def vector_run(self, axis: int) -> int:
+        """`contiguous_run`, as far as every run of that length begins at a multiple of it."""
+        others = [m for k, modes in enumerate(self.axes) if k != axis for m in modes]
+        run = self.contiguous_run(axis)
+        steps = (m.stride for m in (*self.axes[axis], *others) if m.extent > 1 and m.stride >= run)
+        return math.gcd(run, *steps, *(m.stride for m in others if m.extent > 1))
+
     def __str__(self) -> str:
         text = ", ".join(_axis_text([f"{m.extent}:{m.stride}" for m in axis]) for axis in self.axes)
         if self.swizzle is None:

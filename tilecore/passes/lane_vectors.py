@@ -17,6 +17,7 @@ from tilecore.ir.stmts import Allocate, Block, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.accesses import Access
 from tilecore.passes.async_copies import strides_of
+from tilecore.passes.bounded_moves import bounded_move, is_bounded, needed_test
 from tilecore.passes.elementwise import VECTOR_BYTES
 from tilecore.passes.lane_nest import Nest, mentions, span, unrolled
 from tilecore.passes.lane_scope import LaneScope, guarded
@@ -64,7 +65,12 @@ class VectorAccesses:
             registers = self.scope.local(f"{buffer.name}_in", self.extent, buffer)
             self._loaded[key] = registers
             self.before.append(Allocate(registers))
-            for at, memory, test in self._pieces(buffer, indices, width):
+            bounded = is_bounded(buffer, self.scope, loads=True)
+            for at, memory, test in self._pieces(buffer, indices, width, bounded):
+                if bounded:
+                    there = span(registers, at, width)
+                    self.before.append(bounded_move(memory, there, buffer, test, None))
+                    continue
                 move = Intrinsic("lane.move", (memory, span(registers, at, width)))
                 safe = const(buffer.safe_value, buffer.dtype)
                 fill = tuple(Store(registers, (const(at + k),), safe) for k in range(width))
@@ -84,47 +90,58 @@ class VectorAccesses:
             return None
         registers = self.scope.local(f"{buffer.name}_out", self.extent, buffer)
         self.before.append(Allocate(registers))
-        for at, memory, test in self._pieces(buffer, indices, width):
+        bounded = is_bounded(buffer, self.scope, loads=False)
+        for at, memory, test in self._pieces(buffer, indices, width, bounded):
+            if bounded:
+                allowed_here = binary("and", test, allowed)
+                here = span(registers, at, width)
+                self.after.append(bounded_move(here, memory, buffer, allowed_here, stmt.loc))
+                continue
             move = Intrinsic("lane.move", (span(registers, at, width), memory), (), stmt.loc)
             self.after += guarded(binary("and", test, allowed), (move,))
         return (Store(registers, (self.digit,), value, stmt.loc),)
 
     def _width(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
         """Elements of one vector access; 1 when there is none."""
-        if not indices or buffer.name in self.ordered or buffer.dtype.bits < 8:
+        axes = [k for k, index in enumerate(indices) if mentions(index, self.digit)]
+        if len(axes) != 1 or buffer.name in self.ordered or buffer.dtype.bits < 8:
             return 1
-        form = dict(self.scope.ranges.regrouped(indices[-1]).terms)
-        if form.get(self.digit) != 1 or any(mentions(i, self.digit) for i in indices[:-1]):
+        (axis,) = axes
+        form = dict(self.scope.ranges.regrouped(indices[axis]).terms)
+        if form.get(self.digit) != 1:
             return 1
         if any(mentions(term, self.digit) for term in form if term != self.digit):
             return 1
-        base = substitute(indices[-1], {self.digit: const(0)})
+        base = substitute(indices[axis], {self.digit: const(0)})
         width = min(self.extent & -self.extent, VECTOR_BYTES // buffer.dtype.bytes)
-        while width > 1 and not self._is_whole(buffer, base, indices, width):
+        while width > 1 and not self._is_whole(buffer, base, axis, indices, width):
             width //= 2
         return width
 
-    def _is_whole(self, buffer: Buffer, base: Expr, indices: tuple[Expr, ...], width: int) -> bool:
+    def _is_whole(
+        self, buffer: Buffer, base: Expr, axis: int, indices: tuple[Expr, ...], width: int
+    ) -> bool:
         """True when aligned pieces of `width` are contiguous and all in or all out of bounds."""
         if self.scope.multiple(base) % width:
             return False
         inside_depends = mentions(self.scope.inside(buffer, indices), self.digit)
-        if inside_depends and self.scope.multiple(buffer.shape[-1]) % width:
+        if inside_depends and self.scope.multiple(buffer.shape[axis]) % width:
             return False
         if mentions(self.nest.valid, self.digit):
             extent = self.nest.nest.extents[-1]
             if not isinstance(extent, Const) or int(extent.value) % width:
                 return False
         if buffer.scope is Scope.SHARED:
-            layout = self.scope.shared_layout(buffer)
-            return layout.contiguous_run(buffer.rank - 1) % width == 0
+            return self.scope.shared_layout(buffer).vector_run(axis) % width == 0
+        if axis != buffer.rank - 1:
+            return False
         strides = strides_of(buffer.shape, buffer.strides)
         return strides[-1] == const(1) and all(
             self.scope.multiple(s) % width == 0 for s in strides[:-1]
         )
 
     def _pieces(
-        self, buffer: Buffer, indices: tuple[Expr, ...], width: int
+        self, buffer: Buffer, indices: tuple[Expr, ...], width: int, bounded: bool
     ) -> list[tuple[int, Region, Expr]]:
         """(first register, memory region, guard) of each vector access of one piece."""
         flat = self.scope.lane_buffer(buffer)
@@ -133,10 +150,14 @@ class VectorAccesses:
         for at in range(0, self.extent, width):
             here: dict[Var, Expr] = {self.digit: const(at)}
             fixed = tuple(substitute(index, here) for index in indices)
-            test = self.scope.inside(buffer, fixed)
+            offset = self.scope.offset(buffer, fixed)
+            if bounded:
+                test = needed_test(buffer, fixed, offset, self.scope)
+            else:
+                test = self.scope.inside(buffer, fixed)
             if valid_depends:
                 test = binary("and", test, substitute(self.nest.valid, here))
-            result.append((at, span(flat, self.scope.offset(buffer, fixed), width), test))
+            result.append((at, span(flat, offset, width), test))
         return result
 
     def pack(self, body: Block) -> Block | None:

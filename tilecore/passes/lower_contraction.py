@@ -21,6 +21,7 @@ from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
 from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
+from tilecore.passes.alternate_operands import Alternation, is_alternating
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.lower_fma import lower_fma
@@ -29,6 +30,7 @@ from tilecore.passes.operand_loads import (
     Operand,
     base_coordinates,
     clamped,
+    fragment_operand,
     plain_loads,
     unrolled,
     vector_loads,
@@ -49,6 +51,9 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
     if atom.b is None:
         return lower_memory_gemm(gemm, tiled, between, scope)
     a, b = operands_of(gemm, tiled, scope)
+    if not between and is_alternating(tiled, a, b):
+        alternation = Alternation(gemm, tiled, (a, b), scope, fill_registers)
+        return (*_clear(gemm, scope), *alternation.run())
     return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
 
 
@@ -142,10 +147,7 @@ def _operand(
     count = operand.atom.registers
     buffer = operand.region.buffer
     if buffer.scope is Scope.FRAGMENT:
-        flat = scope.lane_buffer(buffer)
-        outer, inner, extent = (k, tile, operand.tiles) if operand.is_b else (tile, k, tiles_k)
-        index = binary("add", binary("mul", outer, const(extent)), inner)
-        return (), (), Region(flat, (binary("mul", index, const(count)),), (const(count),))
+        return (), (), fragment_operand(operand, k, tiles_k, tile, scope)
     registers = scope.names.buffer(
         f"{buffer.name}_regs", (operand.tiles * count,), operand.dtype, Scope.LOCAL
     )

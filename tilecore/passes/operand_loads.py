@@ -54,6 +54,16 @@ def unrolled(var: Expr, extent: int, body: Block) -> Stmt:
     return For(var, const(0), const(extent), const(1), body, LoopKind.UNROLL)  # type: ignore[arg-type]
 
 
+def fragment_operand(
+    operand: Operand, k: Expr, tiles_k: int, tile: Expr, scope: LaneScope
+) -> Region:
+    """One atom's registers of an operand that is a fragment."""
+    flat, count = scope.lane_buffer(operand.region.buffer), operand.atom.registers
+    outer, inner, extent = (k, tile, operand.tiles) if operand.is_b else (tile, k, tiles_k)
+    index = binary("add", binary("mul", outer, const(extent)), inner)
+    return Region(flat, (binary("mul", index, const(count)),), (const(count),))
+
+
 def base_coordinates(
     operand: Operand, k: Expr, tile: Expr | int, scope: LaneScope
 ) -> tuple[Expr, Expr]:
@@ -116,38 +126,56 @@ def _register(operand: Operand, tile: Expr, digits: Digits) -> Expr:
 
 
 def vector_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block | None:
-    """Runs of neighbours along the last stored axis by one access each, each lane its own.
+    """Runs of neighbours along one stored axis by one access each, each lane its own.
 
     None where a lane holds no such run, where memory does not keep it together and aligned, or
     where values must be converted.
     """
+    flat = scope.lane_buffer(operand.region.buffer)
+    if operand.region.buffer.scope is not Scope.SHARED:
+        return None
+    if not scope.is_same_storage(flat.dtype, operand.dtype):
+        return None
+    for axis in (1, 0):
+        run = operand.atom.axes[axis][0]
+        if run.space == REGISTER and run.stride == 1 and run.extent >= 2:
+            width = _run_width(operand, axis, run.extent, scope)
+            return _vectors(operand, axis, run, width, registers, k, scope) if width > 1 else None
+    return None
+
+
+def _run_width(operand: Operand, axis: int, extent: int, scope: LaneScope) -> int:
+    """Elements of a run of `extent` along stored axis `axis` that one access brings."""
     region, buffer = operand.region, operand.region.buffer
-    last = buffer.rank - 1
-    run = operand.atom.axes[1][0]
+    if axis != operand.depth_axis and axis == 0:
+        return 1  # padding repeats single rows, not runs of them
+    along = region.axes[axis]
+    width = min(extent, max(1, _VECTOR_BYTES // operand.dtype.bytes))
+    limits = (
+        extent, scope.shared_layout(buffer).vector_run(along),
+        scope.multiple(scope.simplify(region.starts[along])),
+        static(region)[axis], static(buffer)[along],
+    )  # fmt: skip
+    while width > 1 and any(limit % width for limit in limits):
+        width //= 2
+    return width
+
+
+def _vectors(
+    operand: Operand, axis: int, run: FragmentMode, width: int, registers: Buffer, k: Expr,
+    scope: LaneScope,
+) -> Block:  # fmt: skip
+    region, buffer = operand.region, operand.region.buffer
     flat = scope.lane_buffer(buffer)
-    if run.space != REGISTER or run.stride != 1 or run.extent < 2 or region.axes[-1] != last:
-        return None
-    if buffer.scope is not Scope.SHARED or not scope.is_same_storage(flat.dtype, operand.dtype):
-        return None
-    width = min(run.extent, max(1, _VECTOR_BYTES // operand.dtype.bytes))
-    starts = scope.multiple(scope.simplify(region.starts[last]))
-    if any(
-        extent % width
-        for extent in (
-            run.extent, scope.shared_layout(buffer).contiguous_run(last), starts,
-            static(region)[1], static(buffer)[last],
-        )
-    ):  # fmt: skip
-        return None
     tile = scope.var("t", 0, operand.tiles - 1)
     digits = [
         (scope.var("r", 0, m.extent - 1), m) for _, _, m in register_modes(operand.atom) if m != run
     ]
     piece = scope.var("r", 0, run.extent // width - 1)
-    row, column = _lane_coordinates(operand, k, tile, digits, scope)
+    first = list(_lane_coordinates(operand, k, tile, digits, scope))
     offset = binary("mul", piece, const(width))
-    column = scope.simplify(binary("add", column, offset))
-    at = clamped(operand, (row, column), scope, width)
+    first[axis] = scope.simplify(binary("add", first[axis], offset))
+    at = clamped(operand, (first[0], first[1]), scope, width if axis == 1 else 1)
     source = Region(flat, (scope.offset(buffer, region.indices(at)),), (const(width),))
     register = binary("add", _register(operand, tile, digits), offset)
     body: Block = (

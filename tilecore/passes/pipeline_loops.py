@@ -23,7 +23,7 @@ from collections.abc import Callable
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr, free_vars, substitute
+from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
@@ -53,6 +53,8 @@ from tilecore.passes.producers import (
     sequence,
     writes,
 )
+from tilecore.passes.register_ahead import RegisterAhead, can_wait
+from tilecore.passes.ring import inlined, substituted
 from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
 
 
@@ -61,12 +63,12 @@ def pipeline_loops(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
-        return _Pipeliner(kernel, kernel_ranges(kernel, program.symbols), names, context).run()
+        return Pipeliner(kernel, kernel_ranges(kernel, program.symbols), names, context).run()
 
     return per_kernel(program, visit)
 
 
-class _Pipeliner:
+class Pipeliner:
     """Rewrites one kernel."""
 
     def __init__(self, kernel: Kernel, ranges: Ranges, names: Names, context: Context) -> None:
@@ -95,6 +97,8 @@ class _Pipeliner:
         producers, plan = self.producers(loop)
         if not producers:
             return (dataclasses.replace(loop, kind=LoopKind.SERIAL, pipeline=None),)
+        if plan.through_registers:
+            return RegisterAhead(self, loop, producers).expand()
         return self.expand(loop, producers, plan)
 
     # --- what runs ahead -----------------------------------------------------------------------
@@ -111,15 +115,23 @@ class _Pipeliner:
         for index, stmt in enumerate(loop.body):
             if not isinstance(stmt, Copy) or plan.stage[index] >= last:
                 continue
-            width = async_width(stmt, self.kernel, self.ranges, self.context)
+            width = self.width(stmt, plan)
             if width is not None and self.may_run_ahead(stmt, index, loop):
                 found.append(Producer(index, stmt, width, last - plan.stage[index], 1))
+        if plan.through_registers:
+            return [dataclasses.replace(p, distance=1, slots=plan.num_stages) for p in found], plan
         order = sequence(loop.body, found, plan)
         with_slots = [
             dataclasses.replace(p, slots=p.distance + is_issued_first(p, order, loop.body))
             for p in found
         ]
         return sorted(with_slots, key=lambda p: order.index(p.index)), plan
+
+    def width(self, copy: Copy, plan: PipelinePlan) -> int | None:
+        """Bytes that a lane moves at once; 0 where lanes hold them; None when it cannot."""
+        if plan.through_registers:
+            return 0 if can_wait(copy) else None
+        return async_width(copy, self.kernel, self.ranges, self.context)
 
     def free_bytes(self) -> int:
         used = sum(
@@ -140,7 +152,7 @@ class _Pipeliner:
         source = [*copy.src.starts, *copy.dst.starts]
         lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
         for expr in source:
-            for load in loads_in(_inlined(expr, lets)):
+            for load in loads_in(inlined(expr, lets)):
                 if load.buffer.scope is not Scope.GLOBAL or any_writes(loop.body, load.buffer):
                     return False
         return not any_writes(loop.body, copy.src.buffer)
@@ -159,8 +171,8 @@ class _Pipeliner:
 
         def copy_at(producer: Producer, step: Expr) -> Stmt:
             mapping = {loop.var: at(step)}
-            src = _substituted(producer.copy.src, lets, mapping)
-            dst = _substituted(producer.copy.dst, lets, mapping)
+            src = substituted(producer.copy.src, lets, mapping)
+            dst = substituted(producer.copy.dst, lets, mapping)
             dst = self.slot(dst, producer, step, slotted[dst.buffer.name])
             return issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.width)
 
@@ -293,14 +305,3 @@ def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
 def _slot(step: Expr, slots: int) -> Expr:
     dtype = dtype_of_expr(step)
     return binary("floormod", step, const(slots, dtype))
-
-
-def _substituted(region: Region, lets: dict[Var, Expr], mapping: dict[Var, Expr]) -> Region:
-    starts = tuple(substitute(_inlined(start, lets), mapping) for start in region.starts)
-    return Region(region.buffer, starts, region.extents)
-
-
-def _inlined(expr: Expr, lets: dict[Var, Expr]) -> Expr:
-    while any(var in lets for var in free_vars(expr)):
-        expr = substitute(expr, lets)
-    return expr

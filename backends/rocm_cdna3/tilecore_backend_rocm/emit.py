@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
+from tilecore.codegen.simt import emit_program
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.errors import UnsupportedError
-from tilecore.hooks.records import EmitRule
+from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
+from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Intrinsic
+from tilecore.passes.scopes import with_hint
+from tilecore.target import Target
 
 from .mma import ATOMS
+from .occupancy import planned_blocks
 
 
 def _mfma(printer: KernelPrinter, stmt: Intrinsic) -> str:
     name = stmt.op.removeprefix("mma.")
     c, a, b = (printer.region(arg) for arg in stmt.args if isinstance(arg, Region))
     return f"cdna3::{name}({c}, {a}, {b});"
+
+
+def _priority(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    (level,) = stmt.args
+    return f"cdna3::set_priority<{printer.expressions.text(level)}>();"  # type: ignore[arg-type]
 
 
 def _no_named_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -32,6 +43,23 @@ def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
         **{f"mma.{atom.name}": _mfma for atom in ATOMS},
+        "schedule.in_order": lambda printer, stmt: "cdna3::keep_order();",
+        "warp.priority": _priority,
         "named_barrier.sync": _no_named_barrier,
         "named_barrier.arrive": _no_named_barrier,
     }
+
+
+def emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
+    """C++ by core's emitter, of kernels that say how many workgroups a compute unit should hold."""
+    if program.level is not Level.LANE:
+        return None
+    kernels = tuple(_planned(kernel) for kernel in program.kernels)
+    return emit_program(dataclasses.replace(program, kernels=kernels), target, options)
+
+
+def _planned(kernel: Kernel) -> Kernel:
+    blocks = planned_blocks(kernel)
+    if not blocks:
+        return kernel
+    return dataclasses.replace(kernel, hints=with_hint(kernel.hints, "min_blocks_per_sm", blocks))

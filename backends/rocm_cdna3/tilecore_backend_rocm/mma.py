@@ -148,7 +148,7 @@ def atom_of(
         f"mfma_{side}x{side}x{k}_{instruction.suffix}", side, side, k, a, b, instruction.c, LANES,
         FragmentLayout(((_t(side, 1),), along_k)), FragmentLayout((along_k, (_t(side, 1),))),
         accumulator(instruction), SOURCE,
-        register_dtype=instruction.a if widened else None,
+        register_dtype=instruction.a if widened else None, operand_sets=2,
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from tilecore.hooks.records import (
     LayoutRequest,
     MmaAtom,
     MmaRequest,
+    PipelinePlan,
+    PipelineRequest,
     Source,
     ToolchainInfo,
 )
@@ -74,11 +76,27 @@ def tilecore_choose_layout(request: LayoutRequest) -> Layout | None:
 
 
 @hookimpl
+def tilecore_plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
+    """Copies wait in registers."""
+    from .pipeline import plan_pipeline
+
+    return plan_pipeline(request)
+
+
+@hookimpl
 def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
     """Names of the ``cdna3`` namespace."""
     from .emit import emit_rules
 
     return emit_rules()
+
+
+@hookimpl
+def tilecore_emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
+    """Core's C++, with the planned occupancy."""
+    from .emit import emit
+
+    return emit(program, target, options)
 
 
 @hookimpl

@@ -43,6 +43,7 @@ from tilecore.ir.stmts import (
 from tilecore.ir.visit import walk_stmts
 from tilecore.target import Target
 
+_MOVES = ("lane.move", "lane.move_bounded")
 _GRID_CALLS = ("block_x", "block_y", "block_z")
 
 
@@ -106,7 +107,7 @@ class KernelPrinter:
                     found.add(dst.buffer.name)
                 case Intrinsic(op=op, args=args) if op != "async.copy":
                     regions = [arg for arg in args if isinstance(arg, Region)]
-                    found |= {region.buffer.name for region in regions[op == "lane.move" :]}
+                    found |= {region.buffer.name for region in regions[op in _MOVES :]}
                 case _:
                     pass
         return found
@@ -289,6 +290,8 @@ class KernelPrinter:
                 return f"tc::named_barrier_arrive({text(stmt.args[0])}, {text(stmt.args[1])});"  # type: ignore[arg-type]
             case "lane.move":
                 return self.move(stmt)
+            case "lane.move_bounded":
+                return self.move_bounded(stmt)
             case "lane.pack":
                 target, low, high = stmt.args
                 assert isinstance(target, Region)
@@ -314,6 +317,20 @@ class KernelPrinter:
             return f"tc::load_{space}<{count}>({self.region(target)}, {self.region(source)});"
         space = "global" if target.buffer.scope is Scope.GLOBAL else "shared"
         return f"tc::store_{space}<{count}>({self.region(target)}, {self.region(source)});"
+
+    def move_bounded(self, stmt: Intrinsic) -> str:
+        """A vector access whose bounds the hardware checks."""
+        source, target, *valid = stmt.args
+        assert isinstance(source, Region) and isinstance(target, Region)
+        (count,) = source.static_shape or (1,)
+        loads = source.buffer.scope is Scope.GLOBAL
+        memory, registers = (source, target) if loads else (target, source)
+        text = self.expressions.text
+        arguments = [
+            self.region(registers), memory.buffer.name, text(memory.starts[0]),
+            str(dict(stmt.hints)["elements"]), *(text(v) for v in valid),  # type: ignore[arg-type]
+        ]  # fmt: skip
+        return f"tc::{'load' if loads else 'store'}_bounded<{count}>({', '.join(arguments)});"
 
     def async_copy(self, stmt: Intrinsic) -> str:
         """An asynchronous copy of one piece."""

@@ -154,6 +154,24 @@ inline void store_global_streaming(T* p, const T* regs, TC_HERE) {
   store_global<N>(p, regs, text_line);
 }
 
+// Accesses whose bounds the hardware checks: those not within `elements` read zeros and write nothing.
+inline bool is_within(int64_t index, int64_t count, int64_t elements) {
+  return index >= 0 && index + count <= elements;
+}
+template <int N, class T>
+inline void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true,
+                         TC_HERE) {
+  if (valid && is_within(index, N, elements))
+    load_global<N>(regs, base + index, text_line);
+  else
+    memset(static_cast<void*>(regs), 0, N * sizeof(T));
+}
+template <int N, class T>
+inline void store_bounded(const T* regs, T* base, int index, int64_t elements, bool valid = true,
+                          TC_HERE) {
+  if (valid && is_within(index, N, elements)) store_global<N>(base + index, regs, text_line);
+}
+
 // ---------------------------------------------------------------- shared memory
 template <class T>
 struct shared_pointer {

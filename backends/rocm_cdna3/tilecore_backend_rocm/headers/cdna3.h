@@ -4,6 +4,12 @@
 
 namespace cdna3 {
 
+// The compiler's scheduler moves nothing past this place.
+TC_DEVICE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+// s_setprio: of the wavefronts of one SIMD, those with the higher level issue first.
+template <int level>
+TC_DEVICE void set_priority() { __builtin_amdgcn_s_setprio(level); }
+
 // Operand types of the builtins.
 typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
 typedef short i16x4 __attribute__((ext_vector_type(4)));

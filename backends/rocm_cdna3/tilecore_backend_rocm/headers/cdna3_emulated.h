@@ -5,6 +5,10 @@
 
 namespace cdna3 {
 
+inline void keep_order() {}
+template <int level>
+inline void set_priority() {}
+
 // What a lane brings to an MFMA; the bodies live in cdna3_emulated.cpp.
 struct MfmaOperands {
   void* d;

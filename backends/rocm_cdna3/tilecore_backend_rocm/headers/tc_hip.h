@@ -19,13 +19,17 @@ typedef unsigned long uint64_t;
 #define TC_LIBM(f) tc::libm::f
 #define TC_LIBM_NATIVE 1
 
-// The second wish, blocks on one compute unit, becomes wavefronts on each of its four SIMDs.
+// The second wish, blocks on one compute unit, becomes wavefronts on each of its four SIMDs: so many
+// and no more, so that the compiler uses the registers that these leave.
 #define TC_WAVES_PER_SIMD(lanes, blocks) (((blocks) * (((lanes) + 63) / 64) + 3) / 4)
 #define TC_KERNEL(lanes, min_blocks)                                                       \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(lanes, lanes),             \
                             amdgpu_waves_per_eu((min_blocks) > 0                           \
                                                     ? TC_WAVES_PER_SIMD(lanes, min_blocks) \
-                                                    : TC_WAVES_PER_SIMD(lanes, 1)))) void
+                                                    : TC_WAVES_PER_SIMD(lanes, 1),         \
+                                                (min_blocks) > 0                           \
+                                                    ? TC_WAVES_PER_SIMD(lanes, min_blocks) \
+                                                    : 8))) void
 #define TC_RESTRICT __restrict__
 #define TC_GRID_CONSTANT
 #define TC_FRAGMENT(T, name, n) alignas(16) T name[n]

@@ -69,6 +69,40 @@ TC_DEVICE T load_shared(shared_pointer<T> p) {
 #undef TC_READ_STREAMING
 #undef TC_WRITE_STREAMING
 
+// Buffer accesses: the descriptor holds base and size, so an access outside reads zeros and writes
+// nothing. A lane that must not take part names an offset that no buffer reaches. The size counts
+// bytes; the last word says raw data of 32 bits ("CDNA3 ISA", buffer resource descriptor).
+#define TC_BUFFER_OF(base, elements)                                                       \
+  __builtin_amdgcn_make_buffer_rsrc((void*)(base), 0, int((elements) * sizeof(*(base))), 0x00027000)
+TC_DEVICE int buffer_offset(int64_t bytes, bool valid) { return valid ? int(bytes) : -1; }
+template <int N, class T>
+TC_DEVICE void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true) {
+  constexpr int bytes = N * int(sizeof(T));
+  const auto buffer = TC_BUFFER_OF(base, elements);
+  const int at = buffer_offset(int64_t(index) * int(sizeof(T)), valid);
+  word_t<bytes> moved;
+  if constexpr (bytes == 16) moved = __builtin_amdgcn_raw_buffer_load_b128(buffer, at, 0, 0);
+  if constexpr (bytes == 8) moved = __builtin_amdgcn_raw_buffer_load_b64(buffer, at, 0, 0);
+  if constexpr (bytes == 4) moved = __builtin_amdgcn_raw_buffer_load_b32(buffer, at, 0, 0);
+  if constexpr (bytes == 2) moved = __builtin_amdgcn_raw_buffer_load_b16(buffer, at, 0, 0);
+  if constexpr (bytes == 1) moved = __builtin_amdgcn_raw_buffer_load_b8(buffer, at, 0, 0);
+  __builtin_memcpy(regs, &moved, sizeof moved);
+}
+template <int N, class T>
+TC_DEVICE void store_bounded(const T* regs, T* base, int index, int64_t elements, bool valid = true) {
+  constexpr int bytes = N * int(sizeof(T));
+  const auto buffer = TC_BUFFER_OF(base, elements);
+  const int at = buffer_offset(int64_t(index) * int(sizeof(T)), valid);
+  word_t<bytes> moved;
+  __builtin_memcpy(&moved, regs, sizeof moved);
+  if constexpr (bytes == 16) __builtin_amdgcn_raw_buffer_store_b128(moved, buffer, at, 0, 0);
+  if constexpr (bytes == 8) __builtin_amdgcn_raw_buffer_store_b64(moved, buffer, at, 0, 0);
+  if constexpr (bytes == 4) __builtin_amdgcn_raw_buffer_store_b32(moved, buffer, at, 0, 0);
+  if constexpr (bytes == 2) __builtin_amdgcn_raw_buffer_store_b16(moved, buffer, at, 0, 0);
+  if constexpr (bytes == 1) __builtin_amdgcn_raw_buffer_store_b8(moved, buffer, at, 0, 0);
+}
+#undef TC_BUFFER_OF
+
 template <class T>
 TC_DEVICE shared_pointer<T> shared_buffer(shared_pointer<unsigned char> memory, int offset, int64_t) {
   return (shared_pointer<T>)(memory + offset);

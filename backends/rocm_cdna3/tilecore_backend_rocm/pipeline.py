@@ -1,0 +1,74 @@
+"""How a pipelined loop is overlapped on CDNA3: its copies wait in registers.
+
+gfx942 moves only 4 bytes a lane from global memory to LDS by itself, so tiles go through registers,
+16 bytes a lane: what the next iteration but one needs is loaded while this one computes, and what
+the next one needs is stored to LDS. LDS has 64 KiB, so a second slot is taken only where it costs
+no wavefronts: two on each SIMD hide one another's waits, and a workgroup of eight has them alone.
+"""
+
+from __future__ import annotations
+
+from tilecore.hooks.records import PipelinePlan, PipelineRequest
+from tilecore.ir.buffers import Scope
+from tilecore.ir.program import Kernel
+from tilecore.ir.stmts import Copy, For
+from tilecore.ir.visit import buffers_in
+
+LANES = 64
+LDS_BYTES = 64 * 1024
+WAVES_PER_BLOCK = 8
+"""Two on each of the four SIMDs."""
+MOST_AHEAD_REGISTERS = 64
+"""32-bit registers of a lane that may hold what is under way."""
+
+
+def plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
+    """Through registers when the author asked for overlap; None runs the loop in order."""
+    loop, kernel = request.loop, request.kernel
+    copies = [k for k, stmt in enumerate(loop.body) if _is_load(stmt)]
+    asked = loop.pipeline.num_stages if loop.pipeline is not None else 0
+    moved = sum(_bytes(loop, k) for k in copies)
+    if asked < 1 or not copies or moved > 4 * MOST_AHEAD_REGISTERS * kernel.threads:
+        return None
+    count = len(loop.body)
+    stage = tuple(0 if k in copies else 1 for k in range(count))
+    return PipelinePlan(
+        _slots(request, asked, moved), stage, tuple(range(count)),
+        through_registers=True, hold_operands=True,
+    )  # fmt: skip
+
+
+def _slots(request: PipelineRequest, asked: int, moved: int) -> int:
+    """Slots of LDS for each copy."""
+    used = LDS_BYTES - request.smem_bytes_free
+    if asked < 2 or moved > request.smem_bytes_free:
+        return 1
+    waves = request.kernel.threads // LANES
+    second_block_fits = 2 * used <= LDS_BYTES and 2 * _fragment_registers(request.kernel) <= 512
+    return 1 if waves < WAVES_PER_BLOCK and second_block_fits else 2
+
+
+def _is_load(stmt: object) -> bool:
+    return (
+        isinstance(stmt, Copy)
+        and stmt.src.buffer.scope is Scope.GLOBAL
+        and stmt.dst.buffer.scope is Scope.SHARED
+    )
+
+
+def _bytes(loop: For, position: int) -> int:
+    copy = loop.body[position]
+    assert isinstance(copy, Copy), "only loads are counted"
+    total = copy.src.dtype.bytes
+    for extent in copy.dst.static_shape or (0,):
+        total *= extent
+    return total
+
+
+def _fragment_registers(kernel: Kernel) -> int:
+    """32-bit registers of a lane that the kernel's fragments take."""
+    bits = 0
+    for buffer in buffers_in(kernel.body):
+        registers = getattr(kernel.layout_of(buffer), "registers", 0)
+        bits += registers * buffer.dtype.bits
+    return bits // 32
