@@ -12,6 +12,7 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.score_mods import ScoreMod, on_arrays
+from tilecore_kernels.gemm_configs import WAITING
 from tilecore_kernels.tiles import (
     dtype_bytes,
     fits_registers,
@@ -233,12 +234,13 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
             for block_q, block_k in (*first, (64, 128), (64, 64), (128, 64), (128, 256))
         ]
         return list(dict.fromkeys(found))
+    waits = target.has(WAITING)  # then eight warps of a block fill what shared memory leaves
     space = [
         AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), stages, threads)
-        for block_q in (128, 64, 32, 16)
+        for block_q in (*((256,) if waits else ()), 128, 64, 32, 16)
         for block_k in (128, 64, 32, 16)
-        for stages in (2, 3, 1)
-        for threads in (256, 128, 64, target.lanes_per_warp)
+        for stages in ((2,) if waits else (2, 3, 1))
+        for threads in (*((512,) if waits else ()), 256, 128, 64, target.lanes_per_warp)
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
     return sorted(legal, key=lambda c: _cost(c, target))
@@ -246,8 +248,11 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
 
 def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target) -> bool:
     width = dtype_bytes(problem.dtype)
-    keys = config.num_stages * config.block_k * (problem.dim + problem.dim_v)
+    slots = 1 if target.has(WAITING) else config.num_stages
+    keys = slots * config.block_k * (problem.dim + problem.dim_v)
     smem_bytes = (config.block_q * problem.dim + keys) * width
+    if target.has(WAITING) and width <= 2:  # queries move to registers before keys arrive
+        smem_bytes = max(config.block_q * problem.dim, keys + keys // 8) * width
     if width > 2:  # only 16-bit weights go from accumulator to operand without leaving registers
         smem_bytes += config.block_q * config.block_k * width
     fragment_bytes = config.block_q * (config.block_k * (4 + width) + problem.dim_v * 4)

@@ -17,6 +17,10 @@ from tilecore_kernels.tiles import (
 )
 
 
+WAITING = "waits_in_registers"
+"""Capability of targets whose pipelined copies wait in registers, not in shared memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
     """Tiles and schedule of one gemm.
@@ -43,7 +47,8 @@ def gemm_configs(
 ) -> list[GemmConfig]:
     """Legal configurations, cheapest first by the model of this file."""
     if has_lanes(target):
-        legal = [c for c in _lane_space(k) if _is_legal(c, element_bytes, accum_bytes, target)]
+        space = _waiting_space(k) if target.has(WAITING) else _lane_space(k)
+        legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
         return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
     return sorted(_core_space(m, n, k, element_bytes), key=lambda c: _core_cost(c, m, n, k))
 
@@ -60,9 +65,26 @@ def _lane_space(k: int) -> list[GemmConfig]:
     ]
 
 
+def _waiting_space(k: int) -> list[GemmConfig]:
+    """For targets whose tiles wait in registers: slots of shared memory are the target's choice."""
+    return [
+        GemmConfig(block_m, block_n, block_k, 2, threads, panel=8)
+        for block_m in (64, 128, 256)
+        for block_n in (64, 128, 256)
+        for block_k in (16, 32, 64, 128)
+        for threads in (256, 512)
+        if block_k <= max(16, pow2_at_least(k))
+    ]
+
+
+def _slots(config: GemmConfig, target: Target) -> int:
+    """Operand tiles in shared memory at once."""
+    return 1 if target.has(WAITING) else config.num_stages
+
+
 def _is_legal(config: GemmConfig, element_bytes: int, accum_bytes: int, target: Target) -> bool:
     row_bytes = config.block_k * element_bytes
-    smem_bytes = config.num_stages * (config.block_m + config.block_n) * row_bytes
+    smem_bytes = _slots(config, target) * (config.block_m + config.block_n) * row_bytes
     fragment_bytes = config.block_m * config.block_n * accum_bytes
     return (
         fits_threads(config.threads, target)
@@ -88,7 +110,9 @@ def _lane_cost(
     tile = config.block_m * config.block_n
     operand_share = 8.0 * (config.block_m + config.block_n) / tile
     row_bytes = config.block_k * element_bytes
-    smem_bytes = config.num_stages * (config.block_m + config.block_n) * row_bytes
+    smem_bytes = _slots(config, target) * (config.block_m + config.block_n) * row_bytes
+    if target.has(WAITING):
+        return _waiting_cost(config, rounds * tile, operand_share, row_bytes, smem_bytes, target)
     penalty = {2: 1.1, 3: 1.04, 4: 1.0}[config.num_stages]
     if target.has("bulk_copy"):
         penalty *= {128: 1.0, 64: 1.05, 256: 1.05}.get(row_bytes, 1.2)
@@ -100,6 +124,24 @@ def _lane_cost(
     padded_k = ceildiv(k, config.block_k) * config.block_k
     cost = rounds * tile * padded_k * (1.0 + operand_share) * penalty
     return (cost, smem_bytes, abs(config.threads / target.lanes_per_warp - 4))
+
+
+def _waiting_cost(
+    config: GemmConfig, work: int, operand_share: float, row_bytes: int, smem_bytes: int,
+    target: Target,
+) -> tuple[float, ...]:  # fmt: skip
+    """`_lane_cost` where tiles wait in registers.
+
+    Two warps on each of four matrix units hide one another's waits: one block of eight warps, or
+    two of four that share the memory. Rows of 128 bytes need the fewest barriers.
+    """
+    warps = config.threads // target.lanes_per_warp
+    blocks = 1 if warps >= 8 else 2
+    penalty = {128: 1.0, 64: 1.05}.get(row_bytes, 1.2)
+    penalty *= 1.0 if blocks * smem_bytes <= target.smem_bytes else 1.15
+    if not 64 <= config.block_m * config.block_n / config.threads <= 128:
+        penalty *= 1.25
+    return (work * (1.0 + operand_share) * penalty, smem_bytes, abs(warps - 8))
 
 
 def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:

@@ -15,9 +15,8 @@ import math
 
 from tilecore.errors import Loc
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import TRUE, Const, Expr, binary, const, dtype_of_expr
+from tilecore.ir.expr import TRUE, Const, Expr, all_of, binary, const, dtype_of_expr
 from tilecore.ir.stmts import Intrinsic
-from tilecore.passes.bounds import all_of
 from tilecore.passes.lane_scope import LaneScope
 
 CAPABILITY = "bounded_access"
@@ -48,7 +47,7 @@ def needed_test(buffer: Buffer, indices: tuple[Expr, ...], offset: Expr, scope: 
         if axis > 0 or not checked_by_size:
             tests.append(binary("lt", index, const(extent.value, dtype)))
         needed += [test for test in tests if not scope.ranges.proves(test)]
-    return all_of(scope.ranges.simplify(test) for test in needed)
+    return all_of(scope.simplify(test) for test in needed)
 
 
 def bounded_move(

@@ -42,6 +42,7 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, walk_stmts
 from tilecore.passes.async_copies import COMMIT, async_width, issue, wait
+from tilecore.passes.hold_operands import hold_operands
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producers import (
     Producer,
@@ -80,17 +81,20 @@ class Pipeliner:
         self.replaced: dict[str, Buffer] = {}
 
     def run(self) -> Kernel:
+        """The kernel with every pipelined loop rewritten."""
         body = rewrite_block(self.kernel.body, self.visit)
         body = map_stmts(body, self.reallocate)
         layouts = tuple(sorted(self.layouts.items()))
         return dataclasses.replace(self.kernel, body=body, layouts=layouts)
 
     def reallocate(self, stmt: Stmt) -> Stmt | None:
+        """Declarations of buffers that got slots."""
         if isinstance(stmt, Allocate) and stmt.buffer.name in self.replaced:
             return dataclasses.replace(stmt, buffer=self.replaced[stmt.buffer.name])
         return None
 
     def visit(self, stmt: Stmt) -> Block | None:
+        """The statements that take the place of a pipelined loop."""
         if not isinstance(stmt, For) or stmt.kind is not LoopKind.PIPELINED:
             return None
         loop = dataclasses.replace(stmt, body=rewrite_block(stmt.body, self.visit))
@@ -98,12 +102,18 @@ class Pipeliner:
         if not producers:
             return (dataclasses.replace(loop, kind=LoopKind.SERIAL, pipeline=None),)
         if plan.through_registers:
-            return RegisterAhead(self, loop, producers).expand()
+            held: Block = ()
+            if plan.hold_operands:
+                held, loop = hold_operands(
+                    loop, self.kernel, self.layouts, self.names, self.context
+                )
+            return RegisterAhead(self, loop, producers).expand(held)
         return self.expand(loop, producers, plan)
 
     # --- what runs ahead -----------------------------------------------------------------------
 
     def producers(self, loop: For) -> tuple[list[Producer], PipelinePlan]:
+        """The copies that run ahead, in the order of their issue, and the plan."""
         request = PipelineRequest(loop, self.kernel, self.free_bytes())
         plan = self.context.hooks.call(
             "tilecore_plan_pipeline", request=request, target=self.context.target
@@ -134,6 +144,7 @@ class Pipeliner:
         return async_width(copy, self.kernel, self.ranges, self.context)
 
     def free_bytes(self) -> int:
+        """Shared memory that one copy of each buffer leaves."""
         used = sum(
             size_of(buffer, layout)
             for buffer in buffers_in(self.kernel.body)
@@ -160,6 +171,7 @@ class Pipeliner:
     # --- the new loop --------------------------------------------------------------------------
 
     def expand(self, loop: For, producers: list[Producer], plan: PipelinePlan) -> Block:
+        """The prologue, the steady loop and the last wait."""
         simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
         dtype = loop.var.dtype
         counter = loop.var if simple else Var(self.names.fresh(f"{loop.var.name}_step"), dtype)
@@ -262,6 +274,7 @@ class Pipeliner:
         return new
 
     def slot(self, region: Region, producer: Producer, step: Expr, buffer: Buffer) -> Region:
+        """A region of a producer's destination in the slot of iteration `step`."""
         if producer.slots == 1:
             return region
         return Region(

@@ -1,4 +1,4 @@
-"""Copies of a pipelined loop that wait in registers: loads run ahead, stores to shared memory follow.
+"""Copies of a pipelined loop that wait in registers: loads run ahead, stores follow.
 
 For targets whose lanes move global memory to shared memory themselves. A copy becomes a load into
 a fragment (`ahead`), an iteration early or more, and a store of that fragment; what a lane loads
@@ -52,7 +52,7 @@ def can_wait(copy: Copy) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A copy, the fragment that its loads fill, and the layout in which that is stored, if other."""
+    """A copy, the fragment that its loads fill, and the layout that its stores want, if other."""
 
     producer: Producer
     loaded: Buffer
@@ -69,8 +69,8 @@ class RegisterAhead:
         self.waiting = [self._prepare(p) for p in producers]
         self.slotted = {p.copy.dst.buffer.name: pipeliner.multi_buffer(p) for p in producers}
 
-    def expand(self) -> Block:
-        """The prologue and the new loop."""
+    def expand(self, held: Block) -> Block:
+        """The prologue and the new loop; `held` reads operands once, under the first loads."""
         loop, dtype = self.loop, self.loop.var.dtype
         simple = loop.start == const(0, dtype) and loop.step == const(1, dtype)
         name = self.owner.names.fresh(f"{loop.var.name}_step")
@@ -79,6 +79,9 @@ class RegisterAhead:
         first, second = const(0, dtype), const(1, dtype)
         loads = [s for each in self.waiting for s in self._load(each, first)]
         prologue += self._if_exists(first, tuple(loads))
+        prologue += [stmt for stmt in held if isinstance(stmt, Allocate)]
+        once = tuple(stmt for stmt in held if not isinstance(stmt, Allocate))
+        prologue += self._if_exists(first, once) if once else ()
         for each in self.waiting:
             ready = (*self._store(each, first), *self._if_exists(second, self._load(each, second)))
             prologue += self._if_exists(first, ready)
@@ -89,7 +92,7 @@ class RegisterAhead:
         return (*prologue, new)
 
     def _steady(self, counter: Var) -> list[Stmt]:
-        """One iteration: what stays, in order, and each copy at the earliest place for its slots."""
+        """One iteration: what stays, in order, and each copy at the first place for its slots."""
         producers = [each.producer for each in self.waiting]
         body = self.loop.body
         own = {p.index for p in producers}
@@ -160,8 +163,8 @@ class RegisterAhead:
             layouts[loaded.name] = default_spread(shape, _vector(copy, threads), threads)
             return _Ahead(producer, loaded, None)
         columns = crosswise_columns(copy, rows, threads)
-        layouts[loaded.name] = crosswise(shape, rows, columns, threads, columns, 1)
-        return _Ahead(producer, loaded, crosswise(shape, rows, columns, threads, 1, rows))
+        layouts[loaded.name] = crosswise(shape, rows, columns, threads, (columns, 1))
+        return _Ahead(producer, loaded, crosswise(shape, rows, columns, threads, (1, rows)))
 
 
 def _vector(copy: Copy, threads: int) -> int:
@@ -191,7 +194,7 @@ def crosswise_rows(copy: Copy, layout: Layout, threads: int) -> int:
 
 
 def crosswise_columns(copy: Copy, rows: int, threads: int) -> int:
-    """Neighbours along a row that a lane loads with `rows` rows; 0 when the tile does not divide."""
+    """Neighbours along a row that a lane loads with `rows` rows; 0 when nothing divides."""
     shape = static(copy.dst)
     total = 1
     for extent in shape[:-2]:
@@ -206,9 +209,13 @@ def crosswise_columns(copy: Copy, rows: int, threads: int) -> int:
 
 
 def crosswise(
-    shape: tuple[int, ...], rows: int, columns: int, threads: int, row_stride: int, column_stride: int
-) -> FragmentLayout:  # fmt: skip
-    """Pieces of ``rows x columns`` dealt to lanes along rows first; strides number registers."""
+    shape: tuple[int, ...], rows: int, columns: int, threads: int, strides: tuple[int, int]
+) -> FragmentLayout:
+    """Pieces of ``rows x columns`` dealt to lanes along rows first.
+
+    `strides` number a piece's registers along its rows and along its columns.
+    """
+    row_stride, column_stride = strides
     axes: list[list[FragmentMode]] = [[] for _ in shape]
     axes[-1].append(FragmentMode(columns, REGISTER, column_stride))
     axes[-2].append(FragmentMode(rows, REGISTER, row_stride))

@@ -41,6 +41,7 @@ def stage_stores(program: Program, context: Context) -> Program:
             for buffer in buffers_in(kernel.body)
             if buffer.scope is Scope.SHARED and isinstance(layout := layouts[buffer.name], Layout)
         )
+        room = min(room, context.target.smem_bytes or room)
 
         def visit(stmt: object) -> Block | None:
             if isinstance(stmt, For | While | WarpScope):

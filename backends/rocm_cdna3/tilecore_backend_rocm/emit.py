@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from tilecore.codegen.simt import emit_program
+from tilecore.codegen.simt.block_order import CHUNK, GROUPS
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
@@ -17,6 +18,7 @@ from tilecore.target import Target
 
 from .mma import ATOMS
 from .occupancy import planned_blocks
+from .xcd import XCDS, block_chunk
 
 
 def _mfma(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -51,7 +53,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
 
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
-    """C++ by core's emitter, of kernels that say how many workgroups a compute unit should hold."""
+    """C++ by core's emitter, of kernels that say how they want to be spread over the device."""
     if program.level is not Level.LANE:
         return None
     kernels = tuple(_planned(kernel) for kernel in program.kernels)
@@ -59,7 +61,13 @@ def emit(program: Program, target: Target, options: CompileOptions) -> Source | 
 
 
 def _planned(kernel: Kernel) -> Kernel:
-    blocks = planned_blocks(kernel)
-    if not blocks:
-        return kernel
-    return dataclasses.replace(kernel, hints=with_hint(kernel.hints, "min_blocks_per_sm", blocks))
+    """`kernel` with its occupancy and its block order among the hints."""
+    hints = kernel.hints
+    for name, value in (
+        ("min_blocks_per_sm", planned_blocks(kernel)),
+        (GROUPS, XCDS),
+        (CHUNK, block_chunk(kernel)),
+    ):
+        if value:
+            hints = with_hint(hints, name, value)
+    return dataclasses.replace(kernel, hints=hints)

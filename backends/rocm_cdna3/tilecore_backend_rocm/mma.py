@@ -194,6 +194,7 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     depth = stored[0 if gemm.transpose_a else 1]
     wanted = _types(gemm)
     in_registers = Scope.FRAGMENT in (gemm.a.buffer.scope, gemm.b.buffer.scope)
+    in_registers = in_registers and not dict(gemm.hints).get("held")
     best: MmaAtom | None = None
     for atom in ATOMS:
         if (atom.a_dtype, atom.b_dtype, atom.c_dtype) != wanted or depth % atom.k:

@@ -23,6 +23,8 @@ def describe_targets() -> tuple[Target, ...]:
             smem_bytes=64 * 1024,
             registers_per_thread=512,
             grid_limits=(2**31 - 1, 65535, 65535),
-            capabilities=frozenset({"mma", "bfloat16", "float8_fnuz", "bounded_access"}),
+            capabilities=frozenset(
+                {"mma", "bfloat16", "float8_fnuz", "bounded_access", "waits_in_registers"}
+            ),
         ),
     )

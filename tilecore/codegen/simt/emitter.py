@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tilecore.codegen.simt.block_order import CHUNK, GROUPS, grid_lines
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.codegen.simt.statements import atomic_text, print_text
@@ -44,7 +45,6 @@ from tilecore.ir.visit import walk_stmts
 from tilecore.target import Target
 
 _MOVES = ("lane.move", "lane.move_bounded")
-_GRID_CALLS = ("block_x", "block_y", "block_z")
 
 
 class KernelPrinter:
@@ -113,26 +113,11 @@ class KernelPrinter:
         return found
 
     def grid(self) -> None:
-        """Bind the grid variables, through the panel order when there is one."""
+        """Bind the grid variables, in the order in which blocks shall walk the grid."""
         names = [var.name for var in self.kernel.grid_vars]
-        order = self.kernel.block_order
-        if order is None or len(names) < 2 or order.panel < 1:
-            for name, call in zip(names, _GRID_CALLS, strict=False):
-                self.out.line(f"const int {name} = tc::{call}();")
-            return
-        along, across = (0, 1) if order.order == "row" else (1, 0)
-        line = self.out.line
-        line(f"// blocks in panels of {order.panel} {order.order}s")
-        line("const int block_id = tc::block_x() + tc::block_y() * tc::grid_x();")
-        line(f"const int panel_length = tc::grid_{'xy'[along]}() * {order.panel};")
-        line("const int panel_first = block_id / panel_length * " + f"{order.panel};")
-        rows_left = f"tc::grid_{'xy'[across]}() - panel_first"
-        line(f"const int panel_width = tc::min({order.panel}, {rows_left});")
-        line("const int in_panel = block_id % panel_length;")
-        line(f"const int {names[across]} = panel_first + in_panel % panel_width;")
-        line(f"const int {names[along]} = in_panel / panel_width;")
-        for name, call in zip(names[2:], _GRID_CALLS[2:], strict=False):
-            line(f"const int {name} = tc::{call}();")
+        groups, chunk = (int(self.hints.get(hint, 0) or 0) for hint in (GROUPS, CHUNK))
+        for line in grid_lines(names, self.kernel.block_order, groups, chunk):
+            self.out.line(line)
 
     # --- statements ----------------------------------------------------------------------------
 
