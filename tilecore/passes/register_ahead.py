@@ -24,7 +24,19 @@ from typing import TYPE_CHECKING
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout
-from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Let, LoopKind, Parallel, Stmt, Store
+from tilecore.ir.stmts import (
+    Allocate,
+    Block,
+    Copy,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    LoopKind,
+    Parallel,
+    Stmt,
+    Store,
+)
 from tilecore.passes.elementwise import VECTOR_BYTES
 from tilecore.passes.producers import Producer, mentions
 from tilecore.passes.ring import substituted
@@ -85,6 +97,9 @@ class RegisterAhead:
         for each in self.waiting:
             ready = (*self._store(each, first), *self._if_exists(second, self._load(each, second)))
             prologue += self._if_exists(first, ready)
+        if any(each.producer.slots == 1 for each in self.waiting):
+            # The first iteration then begins like all others: with what was stored in sight.
+            prologue.append(Intrinsic("sync_block", (), (), loop.loc))
         head = () if simple else (Let(loop.var, self._at(counter), loop.loc),)
         body = (*head, *self._steady(counter))
         new = For(counter, first, loop.extent, second, body, LoopKind.SERIAL, None, loop.hints,
