@@ -28,6 +28,7 @@ class FakeHip:
         self.launches: list[dict[str, Any]] = []
         self.parameters: dict[str, int] = {}  # kernel -> how many parameters it reads
         self.launch_status = 0
+        self.capturing: dict[int, list[dict[str, Any]]] = {}  # stream -> launches recorded so far
 
     def hipGetDeviceCount(self) -> tuple[int, int]:
         return 0, len(self.archs)
@@ -43,7 +44,24 @@ class FakeHip:
         properties.gcnArchName = self.archs[ordinal].encode()
         return (0,)
 
+    # hipErrorStreamCaptureUnsupported: what HIP answers to these while a stream is being captured.
+    def _forbidden_in_capture(self) -> int:
+        return 900 if self.capturing else 0
+
+    def hipStreamBeginCapture(self, stream: int, mode: int) -> tuple[int]:
+        self.capturing[stream] = []
+        return (0,)
+
+    def hipStreamEndCapture(self, stream: int) -> tuple[int, list[dict[str, Any]]]:
+        return 0, self.capturing.pop(stream)
+
+    def hipGraphLaunch(self, graph: list[dict[str, Any]], stream: int) -> tuple[int]:
+        self.launches += [{**launch, "stream": stream} for launch in graph]
+        return (0,)
+
     def hipModuleLoadData(self, data: bytes) -> tuple[int, Any]:
+        if self._forbidden_in_capture():
+            return 900, None
         self.calls.append(f"load {len(data)} on {self.device}")
         return 0, ("module", self.device)
 
@@ -57,7 +75,7 @@ class FakeHip:
         name, loaded_on = function
         count = self.parameters[name]
         pointers = (ctypes.c_void_p * count).from_address(parameters)
-        self.launches.append(
+        self.capturing.get(stream, self.launches).append(
             {
                 "name": name, "grid": (gx, gy, gz), "block": (bx, by, bz), "lds": lds_bytes,
                 "stream": stream, "device": self.device, "loaded_on": loaded_on,
@@ -67,5 +85,7 @@ class FakeHip:
         return (self.launch_status,)
 
     def hipDeviceSynchronize(self) -> tuple[int]:
+        if self._forbidden_in_capture():
+            return (900,)
         self.calls.append(f"synchronize {self.device}")
         return (0,)
