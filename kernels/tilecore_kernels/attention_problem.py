@@ -246,13 +246,22 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     return sorted(legal, key=lambda c: _cost(c, target))
 
 
+_MOST_BYTES_HELD = 256
+"""Of one thread: queries that stay in registers, and keys and values on their way through them."""
+
+
 def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target) -> bool:
     width = dtype_bytes(problem.dtype)
     slots = 1 if target.has(WAITING) else config.num_stages
     keys = slots * config.block_k * (problem.dim + problem.dim_v)
     smem_bytes = (config.block_q * problem.dim + keys) * width
-    if target.has(WAITING) and width <= 2:  # queries move to registers before keys arrive
-        smem_bytes = max(config.block_q * problem.dim, keys + keys // 8) * width
+    if target.has(WAITING) and width <= 2:  # columns of values are padded
+        queries, keys = config.block_q * problem.dim, keys + keys // 8
+        held = queries * width <= _MOST_BYTES_HELD * config.threads
+        # Queries that fit into registers move there before keys arrive.
+        smem_bytes = (max(queries, keys) if held else queries + keys) * width
+    if target.has(WAITING) and keys * width > _MOST_BYTES_HELD * config.threads:
+        return False  # they would not fit into registers on their way
     if width > 2:  # only 16-bit weights go from accumulator to operand without leaving registers
         smem_bytes += config.block_q * config.block_k * width
     fragment_bytes = config.block_q * (config.block_k * (4 + width) + problem.dim_v * 4)

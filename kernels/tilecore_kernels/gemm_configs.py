@@ -16,7 +16,6 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
-
 WAITING = "waits_in_registers"
 """Capability of targets whose pipelined copies wait in registers, not in shared memory."""
 
@@ -132,16 +131,15 @@ def _waiting_cost(
 ) -> tuple[float, ...]:  # fmt: skip
     """`_lane_cost` where tiles wait in registers.
 
-    Two warps on each of four matrix units hide one another's waits: one block of eight warps, or
-    two of four that share the memory. Rows of 128 bytes need the fewest barriers.
+    A second slot of shared memory saves one of two barriers a step and hides the stores before the
+    other; two warps on each of four matrix units hide one another's waits.
     """
     warps = config.threads // target.lanes_per_warp
-    blocks = 1 if warps >= 8 else 2
-    penalty = {128: 1.0, 64: 1.05}.get(row_bytes, 1.2)
-    penalty *= 1.0 if blocks * smem_bytes <= target.smem_bytes else 1.15
+    penalty = {128: 1.0, 64: 1.0}.get(row_bytes, 1.2)
+    penalty *= 1.0 if 2 * smem_bytes <= target.smem_bytes else 1.15
     if not 64 <= config.block_m * config.block_n / config.threads <= 128:
         penalty *= 1.25
-    return (work * (1.0 + operand_share) * penalty, smem_bytes, abs(warps - 8))
+    return (work * (1.0 + operand_share) * penalty, -smem_bytes, abs(warps - 8))
 
 
 def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:

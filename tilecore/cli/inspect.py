@@ -15,6 +15,7 @@ import click
 
 from tilecore.compiler import Lowered, lower
 from tilecore.driver import compile
+from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import KernelResources
 from tilecore.ir.program import Program
 
@@ -59,6 +60,9 @@ def stage_texts(
         yield from _resource_lines(kernel.resources)
         return
     lowered = lower(program, backend, arch=arch, device=device)
+    if stage == "model":
+        yield from _model_lines(lowered)
+        return
     if stage != "all":
         yield lowered.source.text if stage == "source" else lowered.ir(stage)
         return
@@ -71,6 +75,17 @@ def _all_stages(lowered: Lowered) -> Iterator[tuple[str, str]]:
     for name, _ in lowered.stages:
         yield name, lowered.ir(name)
     yield f"source, {lowered.source.language}", lowered.source.text
+
+
+def _model_lines(lowered: Lowered) -> Iterator[str]:
+    """The backend's prediction, from the last stage that it gave."""
+    target, (_, program) = lowered.target, lowered.stages[-1]
+    hooks = hooks_of(target.backend)
+    found = hooks.call("tilecore_model", program=program, target=target, options=lowered.options)
+    if found is None:
+        yield f"backend {target.backend} has no performance model"
+        return
+    yield from found.lines()
 
 
 def _resource_lines(resources: Sequence[KernelResources]) -> Iterator[str]:

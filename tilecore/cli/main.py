@@ -73,7 +73,7 @@ def demo(backend: str | None) -> None:
     "--stage",
     default="scheduled",
     show_default=True,
-    help="tile, canonical, scheduled, lane, source or resources; or 'all'.",
+    help="tile, canonical, scheduled, lane, source, resources or model; or 'all'.",
 )
 @click.option(
     "--set",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilecore.errors import BackendError
+from tilecore.hooks.model import PerformanceModel
 from tilecore.hooks.records import (
     Artifact,
     AsyncCopyAtom,
@@ -33,6 +34,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "tilecore_plan_bulk_copy": BulkCopyPlan,
     "tilecore_schedule": Program,
     "tilecore_emit": Source,
+    "tilecore_model": PerformanceModel,
     "tilecore_emulator_support": EmulatorSupport,
     "tilecore_toolchain_fingerprint": str,
     "tilecore_compile": Artifact,
@@ -41,7 +43,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 _OPTIONAL = frozenset({
     "tilecore_probe_device", "tilecore_select_mma", "tilecore_lower_async_copy",
     "tilecore_synchronize", "tilecore_probe_toolchain", "tilecore_emulator_support",
-    "tilecore_explain_absence", "tilecore_plan_bulk_copy",
+    "tilecore_explain_absence", "tilecore_plan_bulk_copy", "tilecore_model",
 })  # fmt: skip
 _ENUMERATION_LIMIT = 1 << 18  # elements; above it injectivity is not enumerated
 

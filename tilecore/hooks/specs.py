@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from tilecore.hooks.model import PerformanceModel
     from tilecore.hooks.records import (
         Artifact,
         AsyncCopyAtom,
@@ -149,6 +150,17 @@ def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
 @hookspec(firstresult=True)
 def tilecore_emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
     """Turn a fully lowered program into source text. Stops at first non-None result."""
+
+
+@hookspec(firstresult=True)
+def tilecore_model(
+    program: Program, target: Target, options: CompileOptions
+) -> PerformanceModel | None:
+    """Predict a fully lowered program's speed by counting, with all assumptions named.
+
+    Needs no toolchain and no device. None means that the backend has no model.
+    Stops at first non-None result.
+    """
 
 
 @hookspec(firstresult=True)

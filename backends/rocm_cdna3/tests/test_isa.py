@@ -74,24 +74,28 @@ def planned_waves(kernel: Compiled) -> int:
 
 def test_gemm(compiler: Compiler) -> None:
     config = gemms.configs(BIG, TARGET)[0]
-    assert (config.block_m, config.block_n, config.block_k, config.threads) == (256, 256, 64, 512)
+    assert (config.block_m, config.block_n, config.block_k, config.threads) == (256, 256, 32, 512)
     kernel = compiled(gemms.gemm(BIG, config))
     expect_clean(kernel)
-    # 8 wavefronts have 128 x 64 of C each: 4 x 2 tiles, 64 / 8 steps of k; 16 bytes feed two steps
-    assert kernel.used["v_mfma_f32_32x32x8_bf16"] == 4 * 2 * 8
-    assert kernel.used["ds_read_b128"] == (4 + 2) * 4
-    # a lane moves 8 times 16 bytes; two steps are loaded, one is stored before the loop
-    assert kernel.used["buffer_load_dwordx4"] == 3 * 8 and kernel.used["ds_write_b128"] == 2 * 8
+    # 8 wavefronts have 128 x 64 of C each: 4 x 2 tiles, 32 / 8 steps of k; 16 bytes feed two steps
+    assert kernel.used["v_mfma_f32_32x32x8_bf16"] == 4 * 2 * 4
+    assert kernel.used["ds_read_b128"] == (4 + 2) * 2
+    # a lane moves 4 times 16 bytes; two steps are loaded, one is stored before the loop
+    assert kernel.used["buffer_load_dwordx4"] == 3 * 4 and kernel.used["ds_write_b128"] == 2 * 4
     assert kernel.waves == planned_waves(kernel) == 2
 
 
-def test_main_loop_of_gemm_keeps_loads_under_way(compiler: Compiler) -> None:
-    loop = compiled(gemms.gemm(BIG, gemms.configs(BIG, TARGET)[0])).loop()
-    assert loop.count("v_mfma_f32_32x32x8_bf16") == 64 and loop.count("buffer_load_dwordx4") == 8
-    assert loop.count("s_barrier") == 2 and loop.count("s_setprio 1") == 4
+@pytest.mark.parametrize(("depth", "slots"), [(32, 2), (64, 1)])
+def test_main_loop_of_gemm_keeps_loads_under_way(
+    compiler: Compiler, depth: int, slots: int
+) -> None:
+    loop = compiled(gemms.gemm(BIG, gemms.GemmConfig(256, 256, depth, 2, 512, 8))).loop()
+    assert loop.count("v_mfma_f32_32x32x8_bf16") == depth
+    assert loop.count("buffer_load_dwordx4") == loop.count("ds_write_b128") == depth // 8
+    assert loop.count("s_barrier") == 3 - slots and loop.count("s_setprio 1") == depth // 16
     # what was loaded an iteration ago is waited for piece by piece, by counts
     waits = [int(n) for n in re.findall(r"s_waitcnt vmcnt\((\d+)\)", loop)]
-    assert waits == list(range(7, -1, -1))
+    assert waits == list(range(depth // 8 - 1, -1, -1))
     # operands of the next slice are loaded before the products of this one, which wait by counts
     counted = [int(n) for n in re.findall(r"s_waitcnt lgkmcnt\((\d+)\)\s+v_mfma", loop)]
     assert counted and sum(n > 0 for n in counted) >= len(counted) // 2

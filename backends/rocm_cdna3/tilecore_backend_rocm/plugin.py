@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilecore.hooks.model import PerformanceModel
 from tilecore.hooks.records import (
     Artifact,
     CompileOptions,
@@ -97,6 +98,14 @@ def tilecore_emit(program: Program, target: Target, options: CompileOptions) -> 
     from .emit import emit
 
     return emit(program, target, options)
+
+
+@hookimpl
+def tilecore_model(program: Program) -> PerformanceModel | None:
+    """Cycles by counting, beside published figures."""
+    from .model import model
+
+    return model(program)
 
 
 @hookimpl
