@@ -11,8 +11,8 @@ from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays
-from tilecore_kernels.score_mods import ScoreMod, on_arrays
 from tilecore_kernels.gemm_configs import WAITING
+from tilecore_kernels.score_mods import ScoreMod, on_arrays
 from tilecore_kernels.tiles import (
     dtype_bytes,
     fits_registers,

@@ -75,6 +75,10 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
   tc::store_global(B, 1);
   tc::store_global_streaming<2>(B + i, r);
   tc::store_global_streaming(B + i, 1.0f);
+  tc::load_bounded<4>(r, A, i, 1000);
+  tc::load_bounded<2>(r, A, i, 1000, i < 7);
+  tc::store_bounded<4>(r, B, i, 1000);
+  tc::store_bounded<1>(r, B, i, 1000, i < 7);
   tc::store_shared<4>(S, r);
   tc::store_shared(S + i, 1.0f);
   tc::load_shared<2>(r, S - 1);

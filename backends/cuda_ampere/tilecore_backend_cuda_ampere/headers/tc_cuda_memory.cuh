@@ -85,6 +85,20 @@ TC_STORES(store_shared, TC_PLAIN_WRITE)
 #undef TC_LOADS
 #undef TC_STORES
 
+// Accesses of a bounded buffer: there is no instruction that checks, so a branch does.
+template <int N, class T>
+TC_DEVICE void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true) {
+  if (valid && index >= 0 && index + int64_t(N) <= elements) {
+    load_global<N>(regs, base + index);
+  } else {
+    for (int i = 0; i < N; ++i) regs[i] = T{};
+  }
+}
+template <int N, class T>
+TC_DEVICE void store_bounded(const T* regs, T* base, int index, int64_t elements, bool valid = true) {
+  if (valid && index >= 0 && index + int64_t(N) <= elements) store_global<N>(base + index, regs);
+}
+
 template <class T> using shared_pointer = T*;
 template <class T>
 TC_DEVICE shared_pointer<T> shared_buffer(unsigned char* memory, int offset, int64_t) {

@@ -72,6 +72,7 @@ TC_DEVICE T load_shared(shared_pointer<T> p) {
 // Buffer accesses: the descriptor holds base and size, so an access outside reads zeros and writes
 // nothing. A lane that must not take part names an offset that no buffer reaches. The size counts
 // bytes; the last word says raw data of 32 bits ("CDNA3 ISA", buffer resource descriptor).
+#if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128) && __has_builtin(__builtin_amdgcn_raw_buffer_store_b128)
 #define TC_BUFFER_OF(base, elements)                                                       \
   __builtin_amdgcn_make_buffer_rsrc((void*)(base), 0, int((elements) * sizeof(*(base))), 0x00027000)
 TC_DEVICE int buffer_offset(int64_t bytes, bool valid) { return valid ? int(bytes) : -1; }
@@ -102,6 +103,19 @@ TC_DEVICE void store_bounded(const T* regs, T* base, int index, int64_t elements
   if constexpr (bytes == 1) __builtin_amdgcn_raw_buffer_store_b8(moved, buffer, at, 0, 0);
 }
 #undef TC_BUFFER_OF
+#else  // clang before 20 (ROCm 6) has no such builtins: a branch checks instead
+template <int N, class T>
+TC_DEVICE void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true) {
+  word_t<N * int(sizeof(T))> moved{};
+  if (valid && index >= 0 && index + int64_t(N) <= elements)
+    moved = *(const word_t<N * int(sizeof(T))>*)(base + index);
+  __builtin_memcpy(regs, &moved, sizeof moved);
+}
+template <int N, class T>
+TC_DEVICE void store_bounded(const T* regs, T* base, int index, int64_t elements, bool valid = true) {
+  if (valid && index >= 0 && index + int64_t(N) <= elements) store_global<N>(base + index, regs);
+}
+#endif
 
 template <class T>
 TC_DEVICE shared_pointer<T> shared_buffer(shared_pointer<unsigned char> memory, int offset, int64_t) {
