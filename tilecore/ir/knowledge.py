@@ -163,7 +163,7 @@ class Knowledge:
     def regrouped(self, expr: Expr) -> Linear:
         """A sum that equals the expression in the arithmetic of its dtype, which may wrap.
 
-        For address arithmetic that is written in another order, not for bounds or divisions.
+        For addresses in another order, not for bounds. Divisions stay as they are written.
         """
         terms: list[tuple[Expr, int]] = []
         constant = self._regroup(expr, 1, terms)
@@ -180,11 +180,11 @@ class Knowledge:
                 return self._regroup(b, scale * int(value), terms)
             case Unary(op="neg", a=a) if is_int(expr):
                 return self._regroup(a, -scale, terms)
-            case Var():
+            case Const() | Cast():
+                return self._collect(expr, scale, terms)
+            case _:
                 terms.append((expr, scale))
                 return 0
-            case _:
-                return self._collect(expr, scale, terms)
 
     def _collect(self, expr: Expr, scale: int, terms: list[tuple[Expr, int]]) -> int:
         """Add ``scale * expr`` to `terms`; give back the constant part."""

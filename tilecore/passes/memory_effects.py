@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Binary, Const, Expr, Var, dtype_of_expr, substitute
+from tilecore.ir.expr import Binary, Const, Expr, Var, dtype_of_expr, substitute, walk
 from tilecore.ir.knowledge import LARGEST_SIZE
 from tilecore.ir.lane_dependence import depends_on_lane
 from tilecore.ir.linear import Linear
@@ -126,18 +126,27 @@ def _nest_box(
     """
     axes: list[tuple[Expr, int | None]] = []
     for index in indices:
-        form = ranges.linear(index)
+        form = ranges.regrouped(index)  # slots of a ring stay recognisable
         outer, inner = [], []
         for term, coefficient in form.terms:
             is_inner = depends_on_lane(term, local)
             (inner if is_inner else outer).append((term, coefficient))
         low, high = ranges.interval_of(Linear(tuple(inner), 0))
-        if high - low >= LARGEST_SIZE or any(loads_in(term) for term, _ in inner):
+        is_known = high - low < LARGEST_SIZE and not any(loads_in(term) for term, _ in inner)
+        if inner and not (is_known and _never_wraps(index, ranges)):
             axes.append((index, None))
         else:
             start = Linear(tuple(outer), form.constant + low).expr(dtype_of_expr(index))
             axes.append((start, high - low + 1))
     return Box(buffer, tuple(axes))
+
+
+def _never_wraps(index: Expr, ranges: Ranges) -> bool:
+    return ranges.is_index(index) or all(
+        ranges.wraps_never(node)
+        for node in walk(index)
+        if isinstance(node, Binary) and node.op in ("add", "sub", "mul")
+    )
 
 
 def steps_of(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterator[Step]:
