@@ -24,7 +24,8 @@ HARDWARE = (
     "8 XCDs with 2 KiB a cycle of L2 each (AMD, CDNA 3 white paper and data sheet)",
     "LDS serves 128 bytes a cycle and compute unit, L1 64 bytes (AMD, CDNA 3 ISA and white paper)",
     "the power limit holds bfloat16 products to 54 % of the peak, 708 of 1307 TFLOP/s (AMD ROCm "
-    "blogs, Measuring Max-Achievable FLOPs part 2; the figure from memory, unverified)",
+    "blogs, Measuring Max-Achievable FLOPs part 2; the figure from memory, unverified), and other "
+    "types to the same share",
 )
 
 GEMM_BFLOAT16 = (

@@ -1,0 +1,58 @@
+"""LDS layouts: bank conflicts counted from the layouts, for every access that kernels make."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilecore.passes.bank_conflicts import degree
+from tilecore_backend_rocm.layout import columns_together, swizzled
+
+# Lanes that LDS serves together at 16 bytes a lane, as others measured: not neighbours.
+PHASES_OF_16_BYTES = [
+    (0, 1, 2, 3, 12, 13, 14, 15), (20, 21, 22, 23, 24, 25, 26, 27),
+    (4, 5, 6, 7, 8, 9, 10, 11), (16, 17, 18, 19, 28, 29, 30, 31),
+]  # fmt: skip
+
+
+def conflicts(offsets: list[int], lane_bytes: int) -> int:
+    return degree(offsets, lane_bytes)
+
+
+@pytest.mark.parametrize("element_bytes", [1, 2, 4])
+@pytest.mark.parametrize("row_bytes", [64, 128, 256])
+def test_operands_in_rows(element_bytes: int, row_bytes: int) -> None:
+    """16 bytes a lane: 32 rows for an MFMA, and lines of the copy that fills them."""
+    columns, vector = row_bytes // element_bytes, 16 // element_bytes
+    layout = swizzled((128, columns), element_bytes)
+    assert layout is not None and layout.is_injective()
+    for column in range(0, columns, vector):
+        places = [layout.offset((row, column)) * element_bytes for row in range(32)]
+        for phase in (*PHASES_OF_16_BYTES, *(range(p, p + 8) for p in range(0, 32, 8))):
+            assert conflicts([places[lane] for lane in phase], 16) == 1
+    across = columns // vector
+    for first in range(0, 64 * across, 64):
+        lanes = [divmod(first + lane, across) for lane in range(64)]
+        places = [layout.offset((r, c * vector)) * element_bytes for r, c in lanes]
+        assert conflicts(places, 16) == 1
+
+
+@pytest.mark.parametrize("element_bytes", [1, 2])
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+@pytest.mark.parametrize("read_bytes", [8, 16])
+def test_operands_in_columns(element_bytes: int, rows: int, read_bytes: int) -> None:
+    """Neighbouring columns are read, every eighth is written, 8 bytes at a time."""
+    layout = columns_together((rows, 128), element_bytes, read_bytes)
+    assert layout.is_injective() and layout.vector_run(0) * element_bytes >= min(
+        read_bytes, rows * element_bytes
+    )
+    for row in range(0, rows, read_bytes // element_bytes):
+        places = [layout.offset((row, column)) * element_bytes for column in range(32)]
+        assert all(place % read_bytes == 0 for place in places)
+        assert conflicts(places, read_bytes) == 1
+    for row in range(0, rows, 8 // element_bytes):
+        for j in range(8):
+            places = [layout.offset((row, 8 * i + j)) * element_bytes for i in range(16)]
+            # columns aligned to 16 bytes cannot also be written without any conflict
+            assert conflicts(places, 8) <= (1 if read_bytes == 8 else 2)
+    waste = layout.span / (rows * 128)
+    assert waste < (1.3 if rows * element_bytes >= 64 else 2.2)

@@ -1,0 +1,95 @@
+"""The script for owners of the device: what it leaves behind, with a stand-in for what it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilecore.hooks.manager import targets_of
+from tilecore_backend_rocm.device import probe_device
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "benchmarks" / "on_mi300x.sh"
+STEPS = ["device", "torch", "backend-tests", "conformance", "benchmarks"]
+
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the repository's script is elsewhere")
+
+STAND_IN = """#!/bin/sh
+printf '%s\\n' "$*" | head -n 1 >>"$LOG"
+echo "ran: $1 $2 $3"
+case "$*" in *"$FAILS"*) exit 7 ;; esac
+exit 0
+"""
+
+
+def run(tmp_path: Path, fails: str, **more: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """(the finished script, its result file), Python replaced by a program that only records."""
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    result = tmp_path / "result.txt"
+    environment = {
+        **os.environ, "PYTHON": str(python), "LOG": str(tmp_path / "log"), "FAILS": fails, **more,
+    }  # fmt: skip
+    done = subprocess.run(
+        ["sh", str(SCRIPT), str(result)], env=environment, capture_output=True, text=True,
+        check=False, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    return done, result.read_text()
+
+
+def skip_where_a_device_is() -> None:
+    """There the script would run this test again, and so on."""
+    if probe_device(targets_of("rocm_cdna3")[0]) is not None:
+        pytest.skip("there is an MI300X here")
+
+
+def test_all_steps_run_and_are_told(tmp_path: Path) -> None:
+    done, text = run(tmp_path, "nothing fails")
+    assert done.returncode == 0 and "all steps went well" in text
+    found = [line.split()[1].rstrip(":") for line in text.splitlines() if line.startswith("=====")]
+    assert found == STEPS
+    log = (tmp_path / "log").read_text()
+    assert "conformance --backend rocm_cdna3 --level run" in log and "benchmarks/rocm.py" in log
+    assert str(tmp_path / "result.txt") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fails", "step"), [("--level run", "conformance"), ("benchmarks/rocm.py", "benchmarks"),
+                        ("import torch", "torch")],
+)  # fmt: skip
+def test_a_failed_step_is_named_and_the_others_still_run(
+    tmp_path: Path, fails: str, step: str
+) -> None:
+    done, text = run(tmp_path, fails)
+    assert done.returncode == 1 and f"FAILED STEPS: {step}\n" in text
+    assert f"----- {step}: exit status 7" in text and "all steps went well" not in text
+    assert [s for s in STEPS if f"===== {s}:" in text] == STEPS
+
+
+def test_without_a_device_nothing_is_measured(tmp_path: Path) -> None:
+    done, text = run(tmp_path, "tilecore_probe_device")
+    assert done.returncode == 2 and "NOTHING WAS MEASURED" in text
+    assert "===== conformance" not in text
+
+
+def test_without_rocm_the_reason_is_in_the_file(tmp_path: Path) -> None:
+    """With this very interpreter."""
+    skip_where_a_device_is()
+    done, text = run(tmp_path, "", PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.returncode == 2 and "no gfx942 device: " in text and "NOTHING WAS MEASURED" in text
+    assert "no gfx942 device: " in done.stderr
+
+
+def test_the_benchmark_says_what_is_missing() -> None:
+    skip_where_a_device_is()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "rocm.py"), "fp8"], capture_output=True,
+        text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 2 and "nothing was measured" in done.stderr
