@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from random_programs import RandomProgram
+from wide_programs import FLAT, WideProgram
 
 import tilecore
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
 
 @cache
@@ -46,6 +48,37 @@ def results(
 def assert_same(program: RandomProgram, one: Any, other: Any, variants: str) -> None:
     """Both results are equal bit by bit (a zero's sign aside)."""
     for name, left, right in zip("CD", one, other, strict=True):
+        if not np.array_equal(left, right):
+            places = np.argwhere(left != right)
+            where = tuple(int(x) for x in places[0])
+            raise AssertionError(
+                f"{variants}: {name} differs at {len(places)} places, first {where}: "
+                f"{left[where]} and {right[where]}\nsizes {program.sizes}\n{program.text}"
+            )
+
+
+def wide_results(
+    program: WideProgram, num_stages: int, threads: int, **target: Any
+) -> tuple[np.ndarray, ...]:
+    """C, D and E of one run of a wide program."""
+    m, n, k = program.sizes[:3]
+    rng = np.random.default_rng(m * 10007 + n * 101 + k)
+    operand = numpy_dtype(dtype_of(program.operand))
+
+    def integers(*shape: int) -> np.ndarray:
+        return rng.integers(-3, 4, shape).astype(np.float32)
+
+    a = integers(*((k, m) if program.turned[0] else (m, k))).astype(operand)
+    b = integers(*((n, k) if program.turned[1] else (k, n))).astype(operand)
+    outputs = np.zeros((m, n), np.float32), np.zeros(m, np.int32), np.zeros(FLAT, np.int32)
+    function = module_of(program.text).make(*program.sizes, num_stages, threads)
+    tilecore.compile(function, **target)(a, b, integers(m, n), *outputs)
+    return outputs
+
+
+def assert_same_wide(program: WideProgram, one: Any, other: Any, variants: str) -> None:
+    """All results are equal (a zero's sign aside)."""
+    for name, left, right in zip("CDE", one, other, strict=True):
         if not np.array_equal(left, right):
             places = np.argwhere(left != right)
             where = tuple(int(x) for x in places[0])

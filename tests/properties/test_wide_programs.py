@@ -1,0 +1,74 @@
+"""Programs over most of the vocabulary mean the same in every variant and on every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from running import assert_same_wide, wide_results
+from test_random_programs import depths, needs_cpu, needs_lanes, thread_counts, warp_tiles
+from wide_programs import WideProgram, wide_programs
+
+SHARDS, EACH = 20, 50  # 1,000 programs on the host
+LANES = (("cuda_ampere", 6), ("cuda_hopper", 3), ("rocm_cdna3", 3))
+EACH_IN_LANES = 10
+lane_threads = st.sampled_from([64, 128, 256])
+
+
+def check(program: WideProgram, depth: int, threads: int, other: int, **target: Any) -> None:
+    """One variant on the target agrees with another one in the reference interpreter."""
+    expected = wide_results(program, other, 128, device="reference")
+    came = wide_results(program, depth, threads, **target)
+    assert_same_wide(program, came, expected, f"{target}, {depth} stages, {threads} threads")
+
+
+@needs_cpu
+@settings(max_examples=10)
+@given(wide_programs(), depths, thread_counts, depths)
+def test_host_agrees_with_reference(
+    program: WideProgram, depth: int, threads: int, other: int
+) -> None:
+    check(program, depth, threads, other, backend="cpu_llvm")
+
+
+@needs_lanes
+@settings(max_examples=2)
+@given(wide_programs(warp_tiles, 40), depths, lane_threads, depths)
+def test_lanes_agree_with_reference(
+    program: WideProgram, depth: int, threads: int, other: int
+) -> None:
+    check(program, depth, threads, other, backend="cuda_ampere", device="emulator")
+
+
+@pytest.mark.slow
+@needs_cpu
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_thousand_programs_on_the_host(shard: int) -> None:
+    @seed(shard)
+    @settings(max_examples=EACH, database=None)
+    @given(wide_programs(), depths, thread_counts, depths)
+    def agree(program: WideProgram, depth: int, threads: int, other: int) -> None:
+        check(program, depth, threads, other, backend="cpu_llvm")
+
+    agree()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "shard"), [(name, shard) for name, count in LANES for shard in range(count)]
+)
+def test_programs_in_lanes(backend: str, shard: int) -> None:
+    from tilecore.hooks.manager import installed_backends
+
+    if backend not in installed_backends():
+        pytest.skip(f"needs {backend}")
+
+    @seed(shard)
+    @settings(max_examples=EACH_IN_LANES, database=None)
+    @given(wide_programs(warp_tiles, 40), depths, lane_threads, depths)
+    def agree(program: WideProgram, depth: int, threads: int, other: int) -> None:
+        check(program, depth, threads, other, backend=backend, device="emulator")
+
+    agree()
