@@ -157,7 +157,7 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> BufferValue:
     builder = current()
     builder.require_kernel("T.alloc_barrier")
     if builder.inside("parallel"):
-        fail("T.alloc_barrier inside T.Parallel")
+        fail("T.alloc_barrier inside T.Parallel", expected="an allocation before the loop")
     counts = [arrive_count] if isinstance(arrive_count, int) else list(arrive_count)
     counts = [ops.static_int(count, "arrive_count") for count in counts]
     name = builder.unique(builder.take_hint("barrier"))

@@ -51,6 +51,7 @@ class Poison:
 
     __bool__ = __iter__ = __len__ = __getitem__ = __call__ = __add__ = __radd__ = refuse
     __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __gt__ = __le__ = __ge__ = refuse
+    __setitem__ = __delitem__ = __contains__ = __truediv__ = __or__ = __and__ = refuse
     __index__ = __int__ = __float__ = __neg__ = __truediv__ = __floordiv__ = __mod__ = refuse
 
 

@@ -136,7 +136,11 @@ class Loop(_Loop):
         ended = values[count:]
         if self.is_runtime:
             ended = tuple(
-                bindings.Poison(name, f"{name} is the variable of the loop at line {self.line}")
+                bindings.Poison(
+                    name,
+                    f"{name} is the variable of the loop at line {self.line}, which has ended",
+                    f"keep it in a variable: last = T.alloc_var('int32'); last = {name}",
+                )
                 for name in self.targets
             )
         return kept + ended

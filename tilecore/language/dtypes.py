@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilecore.errors import LanguageError
 from tilecore.ir import dtypes as ir_dtypes
 from tilecore.ir.dtypes import DType
+from tilecore.language.locate import caller_loc
 
 
 class dtype(str):
@@ -26,7 +28,12 @@ class dtype(str):
         """Take anything that names a dtype: a string, a NumPy or torch dtype, int, float."""
         if isinstance(value, dtype):
             return value
-        known = ir_dtypes.dtype_of("uint32" if value == "uint" else value)
+        try:
+            known = ir_dtypes.dtype_of("uint32" if value == "uint" else value)
+        except LanguageError as error:
+            raise LanguageError(
+                error.reason, expected=error.expected, got=error.got, loc=caller_loc()
+            ) from None
         self = str.__new__(cls, known.name)
         self.ir = known
         return self

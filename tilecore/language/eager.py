@@ -22,7 +22,7 @@ from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.dtypes import dtype
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.linear import linear_terms
-from tilecore.language.locate import fail
+from tilecore.language.locate import fail, run_staged
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc
 from tilecore.language.types import TensorType, declare_param, scalar_dtype, split_names
@@ -305,7 +305,7 @@ def trace_eager(
     try:
         with tracing(builder):
             _predeclare(call, values, annotations)
-            staged(**values)
+            run_staged(staged, **values)
     except _Declared:
         pass
     missing = [name for name in tensors if name not in call.declared]
@@ -321,7 +321,7 @@ def trace_eager(
     values = _initial(arguments, annotations, call)
     with tracing(builder):
         _predeclare(call, values, annotations)
-        returned = staged(**values)
+        returned = run_staged(staged, **values)
     return _finish(function, builder, call, returned, list(arguments))
 
 

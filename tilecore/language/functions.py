@@ -19,7 +19,7 @@ from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.indexing import element_of
 from tilecore.language.kernel import KernelLaunch
-from tilecore.language.locate import fail, refuse, scope_around
+from tilecore.language.locate import fail, refuse, run_staged, scope_around
 from tilecore.language.operators import describe, static_int
 from tilecore.language.single_block import launches_kernels
 from tilecore.language.source import function_loc
@@ -159,10 +159,10 @@ def trace(function: FunctionType, outer: Mapping[str, Any]) -> Program:
     staged = rewrite(function)
     with tracing(builder):
         if launches_kernels(function):
-            returned = staged(*arguments)
+            returned = run_staged(staged, *arguments)
         else:
             with KernelLaunch((), None):
-                returned = staged(*arguments)
+                returned = run_staged(staged, *arguments)
     if returned is not None:
         fail(
             f"{builder.name} returns a value",
@@ -253,7 +253,7 @@ class Macro:
         builder.function_depths.append(depth)
         builder.hints = []
         try:
-            result = self._staged(*bound.args, **bound.kwargs)
+            result = run_staged(self._staged, *bound.args, **bound.kwargs)
         finally:
             builder.function_depths.pop()
             del builder.loops[loops:]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Const, Expr, Var, binary, const
+from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
 from tilecore.ir.program import Kernel
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, Frame, KernelState, current
@@ -63,7 +63,14 @@ class KernelLaunch:
         variables = tuple(
             Var(builder.unique("block" if name == "_" else name), int32) for name in names
         )
-        for extent in self.grid:
+        for axis, extent in enumerate(self.grid):
+            for var in free_vars(extent):
+                if not builder.is_alive(var.name):
+                    fail(
+                        f"size {var.name} of grid axis {axis} is not known at the call",
+                        expected="a size of a tensor parameter's shape, or a scalar parameter",
+                        got=var.name,
+                    )
             builder.check_expr(extent)
         index = len(builder.kernels)
         name = builder.name if index == 0 else builder.unique(builder.name)

@@ -217,7 +217,10 @@ def Fragment(
     """
     extents = _shape(shape)
     if forward_fn is None and (forward_thread_fn is None or forward_index_fn is None):
-        fail("T.Fragment needs forward_fn, or forward_thread_fn and forward_index_fn")
+        fail(
+            "T.Fragment needs forward_fn, or forward_thread_fn and forward_index_fn",
+            expected="forward_fn=lambda i, j: (thread, index)",
+        )
 
     def place(point: tuple[int, ...], replica: int) -> tuple[int, int]:
         extra = (replica,) if replicate > 1 else ()

@@ -67,6 +67,24 @@ def checked(name: str, function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def run_staged(staged: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Run rewritten code; a name that Python itself finds unassigned is the author's error."""
+    try:
+        return staged(*args, **kwargs)
+    except UnboundLocalError as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        name = str(error).partition("'")[2].partition("'")[0] or "a name"
+        code = None if trace is None else trace.tb_frame.f_code
+        where = None if trace is None or code is None else Loc(code.co_filename, trace.tb_lineno)
+        raise LanguageError(
+            f"{name} is read before it is assigned",
+            loc=where,
+            hint="it may be a variable of an outer scope",
+        ) from None
+
+
 def scope_around(depth: int) -> dict[str, Any]:
     """Names of the scope where the author's decorator stands, `depth` calls above the caller.
 

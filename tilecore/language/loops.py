@@ -140,7 +140,7 @@ def Parallel(
 
 def _extents(extents: Sequence[Any], what: str) -> tuple[tuple[Expr, Expr, Expr], ...]:
     if not extents:
-        fail(f"{what} needs at least one extent")
+        fail(f"{what} needs at least one extent", expected=f"{what}(m) or {what}(m, n)", got="none")
     return tuple(
         (const(0, int32), as_index(extent, f"{what} extent"), const(1, int32)) for extent in extents
     )

@@ -361,7 +361,7 @@ def cosh(x: Any) -> Any:
 def assume(cond: Any) -> None:
     """A fact that the author promises; the program's meaning never depends on it."""
     if _all_static(cond) and not cond:
-        fail("T.assume of something false")
+        fail("T.assume of something false", expected="a fact that holds", got=cond)
 
 
 def evaluate(expr: Any) -> None:

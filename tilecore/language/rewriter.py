@@ -97,7 +97,11 @@ class Rewriter(ast.NodeTransformer):
         """Refuse what the language has no meaning for, and rewrite the rest."""
         word = REFUSED.get(type(node))
         if word is not None:
-            self._fail(f"`{word}` cannot be used in a tile program", node)
+            self._fail(
+                f"`{word}` cannot be used in a tile program",
+                node,
+                hint="plain Python around the program may use it: a factory, or a helper's result",
+            )
         return super().visit(node)
 
     def _exchange(self, names: list[str], call: ast.Call, origin: ast.stmt) -> Body:
@@ -229,7 +233,11 @@ class Rewriter(ast.NodeTransformer):
             annotation = ast.fix_missing_locations(ast.copy_location(parsed, node))
         annotation = self.visit(annotation)
         if not isinstance(node.target, ast.Name):
-            self._fail("only a plain name can be annotated", node)
+            self._fail(
+                "only a plain name can be annotated",
+                node,
+                hint="convert the value instead: T.int32(...)",
+            )
         name = node.target.id
         if node.value is None:
             call = _call("declare", ast.Constant(name), annotation, load(name))
@@ -245,7 +253,11 @@ class Rewriter(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Body:
         """See the module's picture."""
         if node.orelse:
-            self._fail("`for ... else` cannot be used in a tile program", node)
+            self._fail(
+                "`for ... else` cannot be used in a tile program",
+                node,
+                hint="set a T.alloc_var where the loop breaks, and test it afterwards",
+            )
         targets = scopes.target_names(node.target)
         names = [name for name in self._assigned(node.body) if name not in targets]
         handle = self._temporary("loop")
@@ -273,7 +285,11 @@ class Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Body:
         """The condition is traced once, ahead of the body."""
         if node.orelse:
-            self._fail("`while ... else` cannot be used in a tile program", node)
+            self._fail(
+                "`while ... else` cannot be used in a tile program",
+                node,
+                hint="set a T.alloc_var where the loop breaks, and test it afterwards",
+            )
         names = self._assigned(node.body)
         handle = self._temporary("while")
         start = ast.Assign([store(handle)], _call("WhileLoop", _strings(names)))

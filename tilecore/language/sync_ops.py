@@ -164,7 +164,7 @@ class _WarpBlock:
         builder = current()
         builder.require_kernel("T.ws")
         if builder.inside("parallel", "warps"):
-            fail("T.ws inside T.Parallel or T.ws")
+            fail("T.ws inside T.Parallel or T.ws", expected="a place where all warps arrive")
         self.frame = builder.push("warps")
 
     def __exit__(
