@@ -190,7 +190,7 @@ BAD = [
     ("copy a[:, :] -> a[:, :] hints(z=1, a=2)", "hints are not sorted"),
     ("if block.thread() < 4 {\nsync_block()\n}", "sync_block under a condition that differs"),
     (
-        "let t = block.thread() // 2\nif t < 4 {\nparallel (i) in (4) {\n}\n}",
+        "local u: int32[]\nu[] = block.thread()\nif u[] < 4 {\nparallel (i) in (4) {\n}\n}",
         "Parallel under a condition",
     ),
     (

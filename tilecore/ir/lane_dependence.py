@@ -11,7 +11,19 @@ from collections.abc import Collection
 
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Scope
-from tilecore.ir.expr import Call, Expr, Load, Var, walk
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import (
+    TRUE,
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Var,
+    binary,
+    substitute,
+    walk,
+)
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 LANE_INDEX = "block.thread"
@@ -59,9 +71,48 @@ def depends_on_lane(expr: Expr, names: Collection[str]) -> bool:
 def lane_dependent_names(body: S.Block) -> frozenset[str]:
     """Variables and local buffers of a block's body that may differ between lanes."""
     names: set[str] = set()
-    while _spread(body, names, under=False):
+    while mentions_lane(body) and _spread(body, names, under=False):
         pass
     return frozenset(names)
+
+
+def is_pure(expr: Expr) -> bool:
+    """Whether an expression has one value wherever its variables have theirs."""
+    return not any(
+        isinstance(node, Load) or (isinstance(node, Call) and node.op in EXCHANGES)
+        for node in walk(expr)
+    )
+
+
+def definitions_of(body: S.Block) -> dict[Var, Expr]:
+    """What variables stand for, where that is computed from no memory."""
+    found: dict[Var, Expr] = {}
+    for stmt in walk_stmts(body):
+        if isinstance(stmt, S.Let) and is_pure(stmt.value):
+            found[stmt.var] = substitute(stmt.value, found)
+    return found
+
+
+def parts_of_condition(
+    condition: Expr, definitions: dict[Var, Expr], names: Collection[str]
+) -> tuple[Expr, Expr] | None:
+    """A condition as one on the lane's index alone, and one that is the same in all lanes.
+
+    None when it is not the conjunction of two such: nobody can say ahead which lanes it chooses.
+    """
+    if isinstance(condition, Binary) and condition.op == "and":
+        parts = [parts_of_condition(e, definitions, names) for e in condition.children]
+        if parts[0] is None or parts[1] is None:
+            return None
+        (a_lane, a_same), (b_lane, b_same) = parts[0], parts[1]
+        return binary("and", a_lane, b_lane), binary("and", a_same, b_same)
+    if not depends_on_lane(condition, names):
+        return TRUE, condition
+    spelt = substitute(condition, definitions)
+    leaves = [node for node in walk(spelt) if not node.children]
+    if all(isinstance(leaf, Const) or leaf == Call(LANE_INDEX, (), int32) for leaf in leaves):
+        return spelt, TRUE
+    return None
 
 
 def conditions_of(stmt: S.Stmt) -> tuple[Expr, ...]:
@@ -145,9 +196,12 @@ __all__ = [
     "LANE_INDEX",
     "WARP",
     "conditions_of",
+    "definitions_of",
     "depends_on_lane",
     "is_per_lane",
+    "is_pure",
     "lane_dependent_names",
     "mentions_lane",
     "nested_blocks",
+    "parts_of_condition",
 ]

@@ -15,6 +15,7 @@ from tilecore.passes.choose_layouts import choose_layouts
 from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
+from tilecore.passes.lane_branches import lane_branches
 from tilecore.passes.lane_tiles import lane_tiles
 from tilecore.passes.lower_lanes import lower_lanes
 from tilecore.passes.mark_scheduled import mark_scheduled
@@ -32,6 +33,7 @@ from tilecore.passes.stage_stores import stage_stores
 Pass = Callable[[Program, Context], Program]
 
 SCHEDULING_PASSES: tuple[Pass, ...] = (
+    lane_branches,
     resolve_aliases,
     lane_tiles,
     normalize_tiles,

@@ -16,7 +16,7 @@ from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Expr, Load, Var, const, substitute, walk
-from tilecore.ir.lane_dependence import LANE_INDEX, nested_blocks
+from tilecore.ir.lane_dependence import LANE_INDEX, is_pure, nested_blocks
 from tilecore.ir.visit import BODY_FIELDS, map_exprs, map_stmts, regions_of, walk_stmts
 from tilecore.passes.lane_split import mentioned
 from tilecore.passes.scopes import Names
@@ -89,7 +89,7 @@ def _write_out(body: S.Block) -> S.Block:
     pure: dict[Var, Expr] = {}
     for region in _regions(body):
         for stmt in walk_stmts(region.stmts):
-            if isinstance(stmt, S.Let) and not _reads(stmt.value):
+            if isinstance(stmt, S.Let) and is_pure(stmt.value):
                 pure[stmt.var] = substitute(stmt.value, pure)
     # A variable of a loop inside a region means nothing outside of that region.
     for region in _regions(body):
@@ -112,13 +112,6 @@ def _write_out(body: S.Block) -> S.Block:
 def walk_vars(expr: Expr) -> set[Var]:
     """Variables of an expression."""
     return {node for node in walk(expr) if isinstance(node, Var)}
-
-
-def _reads(expr: Expr) -> bool:
-    return any(
-        isinstance(node, Load) or (isinstance(node, Call) and node.op.startswith("warp."))
-        for node in walk(expr)
-    )
 
 
 def _map_regions(block: S.Block, visit: Callable[[Region], S.Block]) -> S.Block:
@@ -171,7 +164,7 @@ class _Finisher:
         body = _elements(body)
         for mask in reversed(region.masks):
             body = (S.If(Load(mask, (LANE,)), body),)
-        lane = Var(self.names.fresh("lane"), int32, lower=0, upper=self.threads - 1)
+        lane = Var(self.names.fresh("lane"), int32)
         placed = map_stmts(
             body, lambda stmt: map_exprs(stmt, lambda node: lane if node == LANE else None)
         )

@@ -37,6 +37,8 @@ from tilecore.ir.expr import (
 )
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.visit import map_stmts, walk_stmts
+from tilecore.passes.lane_branches import lane_branches, warp_condition
 from tilecore.passes.lane_exchange import read_exchange
 from tilecore.passes.lane_regions import LANE, Region, finish_regions
 from tilecore.passes.lane_split import (
@@ -44,6 +46,7 @@ from tilecore.passes.lane_split import (
     exchange_of,
     is_masked_loop,
     is_of_the_block,
+    mentioned,
     split_body,
 )
 from tilecore.passes.lane_tiles import lane_tiles
@@ -56,9 +59,9 @@ def lanes_in_turn(program: Program) -> Program:
     Raises:
         LanguageError: what the block does together depends on the lane.
     """
-    if not any(is_per_lane(kernel.body) for kernel in program.kernels):
+    if not any(_has_lanes(kernel.body) for kernel in program.kernels):
         return program
-    program = lane_tiles(program)
+    program = lane_tiles(lane_branches(_without_scopes(program)))
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
@@ -72,6 +75,23 @@ def lanes_in_turn(program: Program) -> Program:
         return dataclasses.replace(kernel, body=finish_regions(body, kernel.threads, names))
 
     return per_kernel(program, visit)
+
+
+def _has_lanes(body: S.Block) -> bool:
+    return is_per_lane(body) or any(isinstance(s, S.WarpScope) for s in walk_stmts(body))
+
+
+def _without_scopes(program: Program) -> Program:
+    """Warp scopes are conditions on the lane."""
+
+    def visit(stmt: S.Stmt) -> S.Stmt | None:
+        if not isinstance(stmt, S.WarpScope):
+            return None
+        return S.If(warp_condition(stmt), stmt.body, (), stmt.loc)
+
+    return per_kernel(
+        program, lambda kernel: dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
+    )
 
 
 def _check(body: S.Block, split: Split) -> None:
@@ -88,9 +108,6 @@ def _check(body: S.Block, split: Split) -> None:
 
 
 def _use_of(name: str, body: S.Block, split: Split) -> Loc | None:
-    from tilecore.ir.visit import walk_stmts
-    from tilecore.passes.lane_split import mentioned
-
     for stmt in walk_stmts(body):
         if split.is_apart(stmt) and is_of_the_block(stmt) and name in mentioned(stmt):
             return getattr(stmt, "loc", None)
@@ -166,8 +183,6 @@ class _Cutter:
                 if isinstance(stmt, S.Break):
                     leave.append(S.Store(stays, (LANE,), FALSE))
                 return (Region(tuple(leave), masks),)
-            case S.WarpScope(body=body):
-                return self.block(body, masks)
             case S.Intrinsic(op="sync_block" | "sync_warp"):
                 return ()
             case _:

@@ -21,6 +21,7 @@ from tilecore.ir.expr import (
     Var,
     dtype_of_expr,
 )
+from tilecore.ir.lane_dependence import EXCHANGES
 from tilecore.reference.operations import CALLS, DIVISIONS, apply_binary, apply_unary
 from tilecore.reference.storage import Storage
 from tilecore.reference.values import Array, bitcast, cast, round_float, value_dtype
@@ -143,6 +144,13 @@ def _select(expr: Select, frame: Frame, mask: Array) -> Array:
 def _call(expr: Call, frame: Frame, mask: Array) -> Array:
     if expr.op == LANE and LANE in frame.values:
         return frame.values[LANE]
+    if expr.op in EXCHANGES and frame.domain:
+        from tilecore.reference.lanes import exchanged
+
+        args = [evaluate(arg, frame, mask) for arg in expr.args]
+        if expr.op == "warp.ballot":
+            args[0] = np.asarray(mask & np.asarray(args[0], bool))
+        return exchanged(expr, args, frame.domain[0])
     if expr.op not in CALLS:
         raise UnsupportedError(f"the reference cannot execute {expr.op}")
     args = [evaluate(arg, frame, mask) for arg in expr.args]

@@ -25,6 +25,7 @@ from tilecore.errors import (
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import dtype_of_expr
+from tilecore.ir.lane_dependence import WARP
 from tilecore.ir.visit import walk_stmts
 from tilecore.reference.evaluate import LANE, Frame, evaluate, refuse_outside
 from tilecore.reference.lanes import is_uniform, lane_frame, uses_lanes
@@ -193,7 +194,8 @@ class Interpreter:
         if "barrier.wait" in inner or "named_barrier.sync" in inner:
             raise UnsupportedError("the reference cannot execute warps that wait for each other")
         if self.frame.domain:
-            raise UnsupportedError("the reference cannot execute warp scopes of per-lane programs")
+            warp = np.arange(self.threads) // WARP
+            mask = np.asarray(mask & (stmt.first <= warp) & (warp < stmt.last))
         self.block(stmt.body, mask)
 
     # --- declarations --------------------------------------------------------------------------

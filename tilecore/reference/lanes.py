@@ -8,6 +8,7 @@ import numpy as np
 
 from tilecore.ir import stmts as S
 from tilecore.ir.expr import Call, Expr, Load, Var, walk
+from tilecore.ir.lane_dependence import WARP, is_per_lane
 from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
 from tilecore.reference.evaluate import LANE, Frame
 from tilecore.reference.values import Array
@@ -44,9 +45,33 @@ def _nodes(block: S.Block) -> list[Expr]:
     return [node for s in walk_stmts(block) for top in exprs_of(s) for node in walk(top)]
 
 
+def exchanged(call: Call, args: list[Array], lanes: int) -> Array:
+    """What every lane of a block receives in an exchange between lanes (``ir/README.md``)."""
+    lane = np.arange(lanes)
+    given = np.broadcast_to(args[0], (lanes,))
+    if call.op == "warp.ballot":
+        bits = given.astype(bool).astype(np.uint32) << (lane % WARP).astype(np.uint32)
+        words = np.zeros(-(-lanes // WARP), np.uint32)
+        np.bitwise_or.at(words, lane // WARP, bits)
+        return np.asarray(words[lane // WARP])
+    operand, width = np.broadcast_to(args[1], (lanes,)).astype(np.int64), int(args[2])
+    rank = lane % width
+    match call.op:
+        case "warp.shuffle":
+            other = operand % width
+        case "warp.shuffle_xor":
+            other = rank ^ operand
+        case "warp.shuffle_up":
+            other = rank - operand
+        case _:
+            other = rank + operand
+    source = np.where((other >= 0) & (other < width), lane - rank + other, lane)
+    return np.asarray(given[np.where(source < lanes, source, lane)])
+
+
 def uses_lanes(block: S.Block) -> bool:
-    """True when the statements ask for the lane's index."""
-    return any(isinstance(node, Call) and node.op == LANE for node in _nodes(block))
+    """True when the statements are written per lane, or ask for some warps only."""
+    return is_per_lane(block)
 
 
 def declared_names(stmt: S.Stmt) -> set[str]:

@@ -272,6 +272,11 @@ _LANE_CALLS = {
     "lane.any": "vote_any",
     "lane.uniform": "uniform",
     "lane.shuffle_xor": "shuffle_xor",
+    "warp.shuffle": "shuffle",
+    "warp.shuffle_xor": "shuffle_xor",
+    "warp.shuffle_up": "shuffle_up",
+    "warp.shuffle_down": "shuffle_down",
+    "warp.ballot": "votes_of_32",
     "lane.max_nan": "max_nan",
     "lane.min_nan": "min_nan",
 }

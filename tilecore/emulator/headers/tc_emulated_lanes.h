@@ -38,16 +38,21 @@ inline void uniform_body(const Meeting& meeting) {
 inline void nothing_body(const Meeting&) {}
 
 inline constexpr CollectiveKind shuffle_kind{"tc::shuffle", exchange_body, 0};
+// Exchanges inside segments of at most 32 lanes need no lane beyond its 32 neighbours.
+constexpr int part_lanes = lanes_per_warp < 32 ? lanes_per_warp : 32;
+inline constexpr CollectiveKind part_shuffle_kind{"tc::shuffle", exchange_body, part_lanes};
+inline constexpr CollectiveKind part_ballot_kind{"a vote", ballot_body, part_lanes};
 inline constexpr CollectiveKind ballot_kind{"a vote", ballot_body, 0};
 inline constexpr CollectiveKind uniform_kind{"tc::uniform", uniform_body, 0};
 inline constexpr CollectiveKind warp_barrier_kind{"tc::warp_barrier", nothing_body, 0};
 
 template <class T>
-inline T exchange(T v, int source, int text_line) {
+inline T exchange(T v, int source, int width, int text_line) {
   static_assert(sizeof(T) <= 8, "at most 8 bytes a shuffle");
-  Exchange operand{0, source, 0};
+  const bool is_part = width <= part_lanes;
+  Exchange operand{0, is_part ? source % part_lanes : source, 0};
   memcpy(&operand.value, &v, sizeof(T));
-  collective(shuffle_kind, &operand, text_line);
+  collective(is_part ? part_shuffle_kind : shuffle_kind, &operand, text_line);
   memcpy(&v, &operand.result, sizeof(T));
   return v;
 }
@@ -86,29 +91,32 @@ inline int uniform(int v, TC_HERE) {
 template <class T>
 inline T shuffle(T v, int lane, int width = lanes_per_warp, TC_HERE) {
   const int first = lane_in_warp() & ~(width - 1);
-  return emulator::exchange(v, first + (lane & (width - 1)), text_line);
+  return emulator::exchange(v, first + (lane & (width - 1)), width, text_line);
 }
 template <class T>
 inline T shuffle_xor(T v, int mask, int width = lanes_per_warp, TC_HERE) {
   const int mine = lane_in_warp(), source = mine ^ mask;
   const bool inside = (source & ~(width - 1)) == (mine & ~(width - 1));
-  return emulator::exchange(v, inside ? source : mine, text_line);
+  return emulator::exchange(v, inside ? source : mine, width, text_line);
 }
 template <class T>
 inline T shuffle_down(T v, int distance, int width = lanes_per_warp, TC_HERE) {
   const int mine = lane_in_warp();
   const bool inside = (mine & (width - 1)) + distance < width;
-  return emulator::exchange(v, inside ? mine + distance : mine, text_line);
+  return emulator::exchange(v, inside ? mine + distance : mine, width, text_line);
 }
 template <class T>
 inline T shuffle_up(T v, int distance, int width = lanes_per_warp, TC_HERE) {
   const int mine = lane_in_warp();
   const bool inside = (mine & (width - 1)) >= distance;
-  return emulator::exchange(v, inside ? mine - distance : mine, text_line);
+  return emulator::exchange(v, inside ? mine - distance : mine, width, text_line);
 }
 
 inline lane_mask ballot(bool p, TC_HERE) {
   return lane_mask(emulator::vote(emulator::ballot_kind, p, text_line));
+}
+inline uint32_t votes_of_32(bool p, TC_HERE) {
+  return uint32_t(emulator::vote(emulator::part_ballot_kind, p, text_line));
 }
 inline bool vote_any(bool p, TC_HERE) { return emulator::vote(emulator::ballot_kind, p, text_line) != 0; }
 inline bool vote_all(bool p, TC_HERE) { return emulator::vote(emulator::ballot_kind, !p, text_line) == 0; }

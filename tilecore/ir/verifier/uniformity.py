@@ -1,5 +1,7 @@
-"""Block-wide statements must be reached by all lanes: no lane-dependent condition around them.
+"""Barriers must be reached by all lanes: no lane-dependent condition around them.
 
+Statements of the whole block may stand under a condition on the lane's index (`lane_branches` says
+who does them), but not under one that nobody can decide ahead, nor in loops of differing length.
 What depends on the lane is said in ``ir/lane_dependence.py``. A `Break` or `Continue` under such a
 condition makes the rest of its loop one that not all lanes reach.
 """
@@ -7,42 +9,62 @@ condition makes the rest of its loop one that not all lanes reach.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from tilecore.ir import stmts as S
+from tilecore.ir.expr import Expr, Var
 from tilecore.ir.lane_dependence import (
     conditions_of,
+    definitions_of,
     depends_on_lane,
     lane_dependent_names,
     mentions_lane,
     nested_blocks,
+    parts_of_condition,
 )
+from tilecore.ir.program import Level
 from tilecore.ir.verifier.state import State
 
 _BLOCK_WIDE = (S.Parallel, S.Gemm, S.Reduce, S.Scan)
 
 
 def check_uniform(body: S.Block, state: State) -> None:
-    """No barrier and no block-wide tile statement under a lane-dependent condition.
+    """No barrier under a lane-dependent condition; tile statements only where all can join.
 
     Raises:
         TilecoreError: of the class that `State.fail` chooses.
     """
     names = lane_dependent_names(body)
     if names or mentions_lane(body):
-        _check(body, names, state, under=False)
+        _Check(names, definitions_of(body), state).block(body, False, False)
 
 
-def _check(block: S.Block, names: Collection[str], state: State, under: bool) -> None:
-    for stmt in block:
-        is_barrier = isinstance(stmt, S.Intrinsic) and stmt.op == "sync_block"
-        if under and (is_barrier or isinstance(stmt, _BLOCK_WIDE)):
-            what = "sync_block" if is_barrier else type(stmt).__name__
-            state.loc = getattr(stmt, "loc", None) or state.loc
-            state.fail(f"{what} under a condition that differs between lanes")
-        inside = under or any(depends_on_lane(c, names) for c in conditions_of(stmt))
-        for inner in nested_blocks(stmt):
-            is_loop = isinstance(stmt, S.For | S.While)
-            _check(inner, names, state, inside or (is_loop and _leaves_apart(inner, names, False)))
+@dataclass(frozen=True, slots=True)
+class _Check:
+    names: frozenset[str]
+    definitions: dict[Var, Expr]
+    state: State
+
+    def block(self, block: S.Block, under: bool, apart: bool) -> None:
+        """`under` a lane-dependent condition; `apart` where lanes cannot come together."""
+        for stmt in block:
+            is_barrier = isinstance(stmt, S.Intrinsic) and stmt.op == "sync_block"
+            if (under and is_barrier) or (apart and isinstance(stmt, _BLOCK_WIDE)):
+                what = "sync_block" if is_barrier else type(stmt).__name__
+                self.state.loc = getattr(stmt, "loc", None) or self.state.loc
+                self.state.fail(f"{what} under a condition that differs between lanes")
+            differs = any(depends_on_lane(c, self.names) for c in conditions_of(stmt))
+            away = apart or (differs and not self.may_join(stmt))
+            for inner in nested_blocks(stmt):
+                is_loop = isinstance(stmt, S.For | S.While)
+                leaves = is_loop and _leaves_apart(inner, self.names, False)
+                self.block(inner, under or differs or leaves, away or leaves)
+
+    def may_join(self, stmt: S.Stmt) -> bool:
+        """Whether lanes that a condition leaves out may help with the block's statements."""
+        if not isinstance(stmt, S.If) or self.state.level is not Level.TILE:
+            return False
+        return parts_of_condition(stmt.condition, self.definitions, self.names) is not None
 
 
 def _leaves_apart(block: S.Block, names: Collection[str], under: bool) -> bool:

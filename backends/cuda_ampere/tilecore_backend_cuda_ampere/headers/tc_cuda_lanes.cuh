@@ -44,6 +44,7 @@ TC_SHUFFLE(shuffle_up, __shfl_up_sync)
 #undef TC_SHUFFLE
 
 TC_DEVICE lane_mask ballot(bool p) { return __ballot_sync(all_lanes, p); }
+TC_DEVICE uint32_t votes_of_32(bool p) { return __ballot_sync(all_lanes, p); }
 TC_DEVICE bool vote_any(bool p) { return __any_sync(all_lanes, p); }
 TC_DEVICE bool vote_all(bool p) { return __all_sync(all_lanes, p); }
 

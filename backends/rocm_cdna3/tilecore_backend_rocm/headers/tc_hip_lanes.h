@@ -64,6 +64,7 @@ TC_DEVICE T shuffle_up(T v, int distance, int width = lanes_per_warp) {
 }
 
 TC_DEVICE lane_mask ballot(bool p) { return __builtin_amdgcn_ballot_w64(p); }
+TC_DEVICE uint32_t votes_of_32(bool p) { return uint32_t(ballot(p) >> (lane_in_warp() & 32)); }
 TC_DEVICE bool vote_any(bool p) { return ballot(p) != 0; }
 TC_DEVICE bool vote_all(bool p) { return ballot(!p) == 0; }
 
