@@ -159,3 +159,19 @@ def test_sizes_are_read_off_strides_and_packed_bytes():
     assert [extent.value for extent in program.params[0].strides] == [8, 1]
     with pytest.raises(ArgumentError, match="axis 1 of argument A does not fit; expected 4, got 5"):
         widths.trace(wide[:, :5], packed)
+
+
+def test_a_nest_of_one_iteration_may_hold_tile_operations():
+    @T.prim_func
+    def main(A: T.Tensor((16, 16), "float32"), C: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_shared((16, 16), "float32")
+            c = T.alloc_fragment((16, 16), "float32")
+            T.clear(c)
+            for _ in T.Parallel(1):
+                T.copy(A, a)
+                T.gemm(a, a, c)
+            T.copy(c, C)
+
+    a = np.arange(256, dtype=np.float32).reshape(16, 16) % 5
+    assert np.array_equal(support.result(main, "C", A=a, C=a), a @ a)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilecore.errors import Loc
-from tilecore.ir.expr import Var, const, free_vars
+from tilecore.ir.expr import Const, Var, const, free_vars
 from tilecore.ir.stmts import For, Parallel, Stmt
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder
@@ -49,9 +49,10 @@ def _yielded(variables: tuple[Var, ...]) -> Any:
 def _run_parallel(
     builder: Builder, spec: LoopSpec, targets: tuple[str, ...], loc: Loc | None
 ) -> Iterator[Any]:
-    """The outermost nest goes over the lanes. One inside it extends the nest where it is all of
-    its body, and runs round by round where it is not."""
-    if builder.inside("parallel") and not _may_join(builder, spec):
+    """The outermost nest goes over the lanes; one of a single iteration is no nest. One inside
+    it extends the nest where it is all of its body, and runs round by round where it is not."""
+    one = all(isinstance(n, Const) and n.value == 1 for _, n, _ in spec.axes)
+    if one or (builder.inside("parallel") and not _may_join(builder, spec)):
         yield from _run_for(builder, spec, targets, loc)
         return
     variables = loop_vars(builder, spec, targets)

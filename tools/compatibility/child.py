@@ -18,7 +18,7 @@ import pytest
 from tilecore import driver
 from tools.compatibility.host_device import OnHost, pretend
 from tools.compatibility.reachable import reached_outside
-from tools.compatibility.small_sizes import shrink, with_small_defaults
+from tools.compatibility.small_sizes import changed, shrink, with_small_sizes
 from tools.compatibility.verdict import (
     FAIL,
     NO_PROGRAM,
@@ -53,6 +53,11 @@ class Recorder:
         record = {"name": name, "state": outcome.state, "reason": outcome.reason}
         self.out.write(json.dumps(record) + "\n")
         self.out.flush()
+
+    def note_sizes(self) -> None:
+        """Say that sizes were lowered, so that a failure is looked at with the program's own."""
+        if changed:
+            self.out.write(json.dumps({"lowered": sorted(set(changed))}) + "\n")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Keep `TESTS_EACH` of each function, and announce what is to run."""
@@ -108,13 +113,14 @@ def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: boo
     sys.argv = [str(path)]
     pretend()
     if small:
-        shrink()
+        shrink(root)
     with out.open("w", encoding="utf-8") as stream, OnHost():
         written = checkout / path.relative_to(root)
         recorder = Recorder(stream, root, written)
         if path.name.startswith("test_"):
             options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
             pytest.main([str(path), *options, f"--rootdir={root}"], plugins=[recorder])
+            recorder.note_sizes()
             return
         if not runs_something(path.read_text(encoding="utf-8")):
             recorder.write("main", Outcome(NO_PROGRAM, "defines functions only"))
@@ -126,7 +132,7 @@ def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: boo
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             code = compile(
-                with_small_defaults(tree) if small else tree, str(path), "exec", dont_inherit=True
+                with_small_sizes(tree) if small else tree, str(path), "exec", dont_inherit=True
             )
             module = ModuleType("__main__")
             module.__file__ = str(path)
@@ -143,6 +149,7 @@ def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: boo
         if outcome.state == PASS and not driver._memory:
             outcome = Outcome(NO_PROGRAM, "compiles no kernel when it is run")
         recorder.write("main", outcome)
+        recorder.note_sizes()
 
 
 def start(

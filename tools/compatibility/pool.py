@@ -27,6 +27,7 @@ class Result:
         counts: verdicts of its tests (or its one program) by state.
         reasons: reasons of those that did not pass, most frequent first, without repetition.
         seconds: it took.
+        lowered: names of the sizes that were lowered.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Result:
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    lowered: list[str] = field(default_factory=list)
 
 
 def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: float) -> Result:
@@ -55,9 +57,10 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
         what = "no tests in it" if planned == 0 else "the process ended without a verdict"
         state = NO_PROGRAM if planned == 0 else FAIL
         return Result(path, state, counts, [what], seconds)
+    lowered = [name for row in rows for name in row.get("lowered", ())]
     for state in (FAIL, TIME, PASS, NOT_PORTABLE, NO_PROGRAM):
         if counts.get(state) or (state == TIME and stopped):
-            return Result(path, state, counts, reasons, seconds)
+            return Result(path, state, counts, reasons, seconds, lowered)
     raise AssertionError(f"{path}: no state among {counts}")
 
 
@@ -108,8 +111,7 @@ def run_all(
             del running[pid]
             out = work / (path.replace("/", "+") + ".json")
             result = summarise(path, out, taken, stopped=not ended, limit=limit)
-            is_program = not Path(path).name.startswith("test_")
-            if small and is_program and ended and result.state == FAIL:
+            if small and result.lowered and ended and result.state == FAIL:
                 waiting.insert(0, (path, False))
                 continue
             report(result)

@@ -31,7 +31,7 @@ def reached_outside(path: Path, test: str | None) -> str | None:
     return None
 
 
-_TEXT = re.compile(
+ACCESSORS = re.compile(
     r"get_kernel_source|kernel_source|get_host_source|\.script\(|\.source\b|inspect_source|\.params\b"
 )
 _RUNS = re.compile(
@@ -43,10 +43,15 @@ def reads_text_only(path: Path, test: str | None) -> bool:
     """True for a test whose assertions are about generated text, and that compares no values."""
     if test is None:
         return False
+    text = reached_text(path, test)
+    return bool(ACCESSORS.search(text)) and "assert" in text and not _RUNS.search(text)
+
+
+def reached_text(path: Path, test: str | None) -> str:
+    """The source of what runs: the test, and all that it names."""
     tree, _ = _findings(path)
     lines = path.read_text("utf-8").splitlines()
-    text = "\n".join("\n".join(lines[a - 1 : b]) for a, b in _ranges(tree, test))
-    return bool(_TEXT.search(text)) and "assert" in text and not _RUNS.search(text)
+    return "\n".join("\n".join(lines[a - 1 : b]) for a, b in _ranges(tree, test))
 
 
 @cache

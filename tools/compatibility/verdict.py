@@ -23,7 +23,7 @@ from types import ModuleType
 import pytest
 
 from tilecore.errors import TilecoreError, UnsupportedError
-from tools.compatibility.reachable import reached_outside, reads_text_only
+from tools.compatibility.reachable import ACCESSORS, reached_outside, reached_text, reads_text_only
 from tools.compatibility.vocabulary import is_common
 
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
@@ -83,7 +83,7 @@ def judge(
         or _outside_reason(error)
         or _inner_form(error)
         or _refusal(error, root)
-        or _about_text(error, root)
+        or _about_text(error, root, written, test)
         or _elsewhere(written, test)
     )
     return Outcome(FAIL, message) if reason is None else Outcome(NOT_PORTABLE, short(reason))
@@ -129,6 +129,8 @@ def _outside_reason(error: BaseException) -> str | None:
 def _inner_form(error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError):
         return f"reads a file of another compiler's sources: {error.filename}"
+    if isinstance(error, TypeError) and "__init__() got an unexpected keyword" in str(error):
+        return f"makes an object of another compiler: {error}"
     if isinstance(error, AttributeError) and "<tilecore." in str(error):
         return f"reads an inner form of another compiler: {error}"
     if isinstance(error, ImportError) and (error.name or "").startswith("tilecore."):
@@ -165,7 +167,9 @@ def _own_frames(error: BaseException, root: Path) -> list[traceback.FrameSummary
     return [frame for frame in frames if root in Path(frame.filename).parents]
 
 
-def _about_text(error: BaseException, root: Path) -> str | None:
+def _about_text(
+    error: BaseException, root: Path, written: Path | None, test: str | None
+) -> str | None:
     """The program's own assertion failed, and it or its function looks at generated text."""
     if not isinstance(error, AssertionError | StopIteration | ValueError | IndexError):
         return None
@@ -180,7 +184,8 @@ def _about_text(error: BaseException, root: Path) -> str | None:
         return "asserts on another compiler's generated source"
     if _NUMERIC.search(line) or isinstance(error, TilecoreError):
         return None
-    if _TEXT.search(_function_text(own[-1])):
+    reached = "" if written is None or test is None else reached_text(written, test)
+    if _TEXT.search(_function_text(own[-1])) or ACCESSORS.search(reached):
         return "asserts on another compiler's generated source"
     return None
 
