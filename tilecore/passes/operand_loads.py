@@ -12,7 +12,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Cast, Expr, Load, Var, binary, const
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
-from tilecore.ir.stmts import Block, For, Intrinsic, LoopKind, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, LoopKind, Stmt, Store
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import register_modes
@@ -128,13 +128,10 @@ def _register(operand: Operand, tile: Expr, digits: Digits) -> Expr:
 def vector_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block | None:
     """Runs of neighbours along one stored axis by one access each, each lane its own.
 
-    None where a lane holds no such run, where memory does not keep it together and aligned, or
-    where values must be converted.
+    None where a lane holds no such run, or where memory does not keep it together and aligned.
+    Values that the atom wants in another dtype are converted in registers.
     """
-    flat = scope.lane_buffer(operand.region.buffer)
-    if operand.region.buffer.scope is not Scope.SHARED:
-        return None
-    if not scope.is_same_storage(flat.dtype, operand.dtype):
+    if operand.region.buffer.scope is not Scope.SHARED or operand.region.dtype.bits < 8:
         return None
     for axis in (1, 0):
         run = operand.atom.axes[axis][0]
@@ -150,7 +147,7 @@ def _run_width(operand: Operand, axis: int, extent: int, scope: LaneScope) -> in
     if axis != operand.depth_axis and axis == 0:
         return 1  # padding repeats single rows, not runs of them
     along = region.axes[axis]
-    width = min(extent, max(1, _VECTOR_BYTES // operand.dtype.bytes))
+    width = min(extent, max(1, _VECTOR_BYTES // buffer.dtype.bytes))
     limits = (
         extent, scope.shared_layout(buffer).vector_run(along),
         scope.multiple(scope.simplify(region.starts[along])),
@@ -178,15 +175,29 @@ def _vectors(
     at = clamped(operand, (first[0], first[1]), scope, width if axis == 1 else 1)
     source = Region(flat, (scope.offset(buffer, region.indices(at)),), (const(width),))
     register = binary("add", _register(operand, tile, digits), offset)
-    body: Block = (
-        Intrinsic("lane.move", (source, Region(registers, (register,), (const(width),)))),
-    )
+    body = _moved(source, registers, register, width, scope)
     for digit, extent in [
         (piece, run.extent // width),
         *((d, m.extent) for d, m in reversed(digits)),
     ]:
         body = (unrolled(digit, extent, body),)
     return (unrolled(tile, operand.tiles, body),)
+
+
+def _moved(
+    source: Region, registers: Buffer, register: Expr, width: int, scope: LaneScope
+) -> Block:
+    """One access of `width` elements to registers, converted where dtypes differ."""
+    if scope.is_same_storage(source.dtype, registers.dtype):
+        return (Intrinsic("lane.move", (source, Region(registers, (register,), (const(width),)))),)
+    stored = scope.local(f"{source.buffer.name}_stored", width, source.buffer)
+    at = scope.var("r", 0, width - 1)
+    value = Cast(Load(stored, (at,)), registers.dtype)
+    return (
+        Allocate(stored),
+        Intrinsic("lane.move", (source, Region(stored, (const(0),), (const(width),)))),
+        unrolled(at, width, (Store(registers, (binary("add", register, at),), value),)),
+    )
 
 
 def plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) -> Block:

@@ -6,12 +6,17 @@ same code means another number in FNUZ.
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import tilecore
 import tilecore.language as T
+from tilecore_backend_rocm.emulation import HEADERS
 
 CODES = np.arange(256, dtype=np.uint8)
 OCP = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
@@ -72,6 +77,48 @@ def test_widening_to_float16_is_exact() -> None:
         np.testing.assert_array_equal(
             CODES.view(kind).astype(np.float16).astype(np.float64), values
         )
+
+
+@pytest.fixture(scope="module")
+def device_conversions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The device header's conversions, compiled for the CPU."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    folder = tmp_path_factory.mktemp("narrow")
+    each = "\n".join(
+        f'extern "C" void {n}_all(const uint8_t* x, uint16_t* y) '
+        f"{{ for (int i = 0; i < 256; ++i) y[i] = tc::narrow_bits::f16_of_{n}(x[i]); }}"
+        for n in ("e4m3", "e5m2")
+    )
+    (folder / "narrow.cpp").write_text(
+        "#include <stdint.h>\n#define TC_DEVICE inline\n"
+        "#define TC_BIT_CAST(To, v) __builtin_bit_cast(To, v)\n"
+        f'#include "{HEADERS / "tc_hip_narrow.h"}"\n{each}\n'
+    )
+    made = folder / "narrow.so"
+    command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", str(folder / "narrow.cpp")]
+    done = subprocess.run([*command, "-o", str(made)], check=False, capture_output=True, text=True)
+    if "_Float16" in done.stderr:
+        pytest.skip("this C++ compiler has no _Float16")
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(made))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("e4m3", "float8_e4m3fn"), ("e5m2", "float8_e5m2")])
+def test_the_device_header_widens_every_code(
+    device_conversions: ctypes.CDLL, name: str, dtype: str
+) -> None:
+    found = np.zeros(256, np.uint16)
+    getattr(device_conversions, f"{name}_all")(
+        ctypes.c_void_p(CODES.ctypes.data), ctypes.c_void_p(found.ctypes.data)
+    )
+    want = CODES.view(OCP[dtype]).astype(np.float16)
+    got = found.view(np.float16)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(
+        np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)])
+    )
 
 
 def test_reinterpreting_would_be_wrong() -> None:

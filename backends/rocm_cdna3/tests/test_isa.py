@@ -124,6 +124,19 @@ def test_operands_across_rows_are_turned_in_registers(compiler: Compiler, dtype:
     assert not narrow and kernel.used["ds_read_b128"] > 0
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+def test_8_bit_gemm_with_scales(compiler: Compiler, dtype: str) -> None:
+    """FNUZ at the 8-bit rate; OCP loaded together and widened in registers, at float16's."""
+    scaled = pytest.importorskip("tilecore_kernels.gemm_scaled")
+    problem = scaled.ScaledGemmProblem(4096, 4096, 4096, "tensor", dtype)
+    config = scaled.SCALED_GEMM.configs(problem, TARGET)[0]
+    kernel = compiled(scaled.SCALED_GEMM.program(problem, config))
+    expect_clean(kernel)
+    instruction = "32x32x16_fp8_fp8" if dtype.endswith("fnuz") else "32x32x8_f16"
+    assert kernel.used[f"v_mfma_f32_{instruction}"] >= 32
+    assert kernel.waves == planned_waves(kernel) == 2
+
+
 def test_attention(compiler: Compiler) -> None:
     config = attentions.FLASH_ATTENTION.configs(LONG, TARGET)[0]
     assert (config.block_q, config.block_k, config.threads) == (256, 64, 512)

@@ -78,6 +78,15 @@ TC_DEVICE int clz64(uint64_t v) { return v == 0 ? 64 : __builtin_clzl(v); }
 
 #include "tc_libm.h"
 #include "tc_common.h"
+#include "tc_hip_narrow.h"
+namespace tc {
+template <> struct conversion<half, e5m2, 3, 3> {
+  static TC_DEVICE half of(e5m2 v) { return half{narrow_bits::f16_of_e5m2(v.bits)}; }
+};
+template <> struct conversion<half, e4m3, 3, 3> {
+  static TC_DEVICE half of(e4m3 v) { return half{narrow_bits::f16_of_e4m3(v.bits)}; }
+};
+}  // namespace tc
 #include "tc_math.h"
 
 namespace tc {
