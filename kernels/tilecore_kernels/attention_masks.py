@@ -27,14 +27,16 @@ def hide_invisible(problem, scores, first_q, first_k, shift, limit):
     Only tiles on an edge of what is visible pay for it.
     """
     tile_q, tile_k = (int(extent) for extent in scores.shape)
-    whole = first_k + tile_k <= limit
+    # A causal mask ends at the last key by itself.
+    has_limit = problem.padded or problem.right is None or problem.right > 0
+    whole = first_k + tile_k <= limit if has_limit else True
     if problem.right is not None:
         whole = whole and first_k + tile_k - 1 <= first_q + shift + problem.right
     if problem.left is not None:
         whole = whole and first_k >= first_q + tile_q - 1 + shift - problem.left
     if not whole:
         for i, j in T.Parallel(tile_q, tile_k):
-            visible = first_k + j < limit
+            visible = first_k + j < limit if has_limit else True
             if problem.right is not None:
                 visible = visible and first_k + j <= first_q + i + shift + problem.right
             if problem.left is not None:

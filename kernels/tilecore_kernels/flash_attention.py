@@ -88,7 +88,9 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             rows = new_rows(tile_q)
             limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
             begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
-            for step in T.Pipelined(begin, end, num_stages=config.num_stages):
+            # Where a mask leaves nothing of a row, the step below changes nothing in that row.
+            idle = {"masked_is_idle": True}
+            for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
                 first_k = step * tile_k
                 T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
                 T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)

@@ -12,6 +12,7 @@ from tilecore.hooks.context import Context
 from tilecore.ir.program import Program
 from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
+from tilecore.passes.defer_sums import defer_sums
 from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
@@ -40,6 +41,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     infer_layouts,
     stage_fragments,
     reduction_plan,
+    defer_sums,
     choose_layouts,
     specialize_warps,
     pipeline_loops,

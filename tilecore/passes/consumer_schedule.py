@@ -43,20 +43,41 @@ RunsBeside = Callable[[Gemm], bool]
 """Whether a gemm's atom runs beside the warps that issue it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Which steps the warps take in the delayed schedule.
+
+    Attributes:
+        base: number of the first one; None where the slots are not used again after the loop.
+        taken: how many of the loop's; None is all.
+        after_first: what can be done once the first gemm of the last one has read its operands.
+    """
+
+    base: Expr | None
+    taken: Expr | None = None
+    after_first: Block = ()
+
+
 def consumer_loop(
-    loop: For, groups: list[Group], runs_beside: RunsBeside, names: Names, plan: PipelinePlan
+    loop: For,
+    groups: list[Group],
+    runs_beside: RunsBeside,
+    names: Names,
+    plan: PipelinePlan,
+    steps: Expr | None = None,
 ) -> list[Stmt]:
     """The consumers' loop and what must stand around it.
 
     The schedule changes neither results nor their rounding: statements are only moved past others
-    that touch none of their operands, and a plan that asks for more is not followed.
+    that touch none of their operands, and a plan that asks for more is not followed. `steps` is
+    how many steps these warps take where the delayed schedule fits; None is all.
     """
     taken = {id(copy) for group in groups for copy in group.copies}
     if is_chain(loop, groups, runs_beside):
         return _chained(loop, groups[0], taken)
     delayed = _delayed_parts(loop, groups, plan, runs_beside)
     if delayed is not None:
-        return _delayed(loop, delayed, names)
+        return _delayed(loop, delayed, names, Steps(None, steps))
     counter = groups[0].ring.counter
     body = [*_head(loop, counter), *plain_steps(loop, groups, runs_beside, counter)]
     return [_loop(loop, counter, body)]
@@ -69,10 +90,29 @@ def delayed_tile(
     names: Names,
     plan: PipelinePlan,
     base: Expr,
+    steps: Expr | None = None,
+    after_first: Block = (),
 ) -> list[Stmt]:
-    """The delayed schedule of a loop whose steps are numbered from `base`; empty if it has none."""
+    """The delayed schedule of a loop whose steps are numbered from `base`; empty if it has none.
+
+    Args:
+        loop, groups, runs_beside, names, plan: as for `consumer_loop`.
+        base: number of the loop's first step.
+        steps: how many of the loop's steps these warps take; they only release the others. None
+            is all.
+        after_first: what can be done once the first gemm of the last step has read its operands.
+    """
     delayed = _delayed_parts(loop, groups, plan, runs_beside)
-    return [] if delayed is None else _delayed(loop, delayed, names, base)
+    if delayed is None:
+        return []
+    return _delayed(loop, delayed, names, Steps(base, steps, after_first))
+
+
+def reads_first(loop: For, buffer: Buffer) -> bool:
+    """True when the first gemm of a loop, and nothing else in it, reads `buffer`, by itself."""
+    readers = [s for s in loop.body if buffer in buffers_in((s,)) and not isinstance(s, Allocate)]
+    gemms = [s for s in loop.body if isinstance(s, Gemm)]
+    return len(readers) == 1 and readers[0] is gemms[0]
 
 
 def later_group(
@@ -223,30 +263,50 @@ def _is_fixed(gemm: Gemm, bound: set[str]) -> bool:
     )
 
 
-def _delayed(loop: For, parts: _Delayed, names: Names, base: Expr | None = None) -> list[Stmt]:
+def _delayed(loop: For, parts: _Delayed, names: Names, steps: Steps) -> list[Stmt]:
     ring = parts.last_group.ring
     counter = ring.counter
     dtype = counter.dtype
     zero, one = const(0, dtype), const(1, dtype)
-    again = base is not None  # slots are filled again after the loop
-    base = zero if base is None else base
-    exists = binary("gt", loop.extent, zero)
-    body = [*_head(loop, counter), *_iteration(parts, counter, loop.extent, base, delayed=True)]
+    again = steps.base is not None or steps.taken is not None
+    base = zero if steps.base is None else steps.base
+    extent = loop.extent if steps.taken is None else steps.taken
+    exists = binary("gt", extent, zero)
+
+    def iteration(at: Expr, delayed: bool) -> Block:
+        return _iteration(parts, at, extent, base, delayed, steps.after_first)
+
     rest = For(
-        counter, one, binary("sub", loop.extent, one), one, tuple(body),
+        counter, one, binary("sub", extent, one), one,
+        (*_head(loop, counter), *iteration(counter, delayed=True)),
         LoopKind.SERIAL, None, loop.hints, loop.loc,
     )  # fmt: skip
-    first: Block = _iteration(parts, zero, loop.extent, base, delayed=False)
-    first = substitute_block(first, {loop.var: loop.start})
+    first = substitute_block(iteration(zero, delayed=False), {loop.var: loop.start})
     first = renamed(first, names)
-    last_step = binary("add", base, binary("sub", loop.extent, one))
+    last_step = binary("add", base, binary("sub", extent, one))
     final: Block = (ring.wait_full(last_step), _at(parts.last, parts.last_group, last_step))
     if again:
         final = (*final, ring.release(last_step, 0))
-    return [*parts.allocates, If(exists, first), rest, If(exists, final)]
+    result: list[Stmt] = [*parts.allocates, If(exists, first, steps.after_first), rest]
+    result.append(If(exists, final))
+    if steps.taken is not None:
+        result.append(_released(loop, parts, names, base, steps.taken))
+    return result
 
 
-def _iteration(parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: bool) -> Block:
+def _released(loop: For, parts: _Delayed, names: Names, base: Expr, taken: Expr) -> For:
+    """The loop's steps from `taken` on: what they would read is given back when it is there."""
+    at = Var(names.fresh(f"{loop.var.name}_unused"), loop.var.dtype)
+    step = binary("add", base, at)
+    groups = [g for g in (parts.first_group, parts.last_group) if g is not None]
+    body = [s for g in groups for s in (g.ring.wait_full(step), g.ring.release(step, 0))]
+    count = binary("sub", loop.extent, taken)
+    return For(at, taken, count, const(1, loop.var.dtype), tuple(body), loc=loop.loc)
+
+
+def _iteration(
+    parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: bool, after_first: Block = ()
+) -> Block:
     """One iteration; `delayed` says that the iteration before left its last gemm undone.
 
     Slots and turns of the rings follow the number of the step, ``base + at``.
@@ -268,12 +328,14 @@ def _iteration(parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: boo
         result.append(first_ring.release(step, 0))
     result += parts.early
     result.append(Intrinsic("contraction.settle", (parts.first.c,)))
+    after = binary("add", at, one)
+    wait: Block = ()
     if first_ring is not None:
         # Needed at the begin of the next iteration; as a branch it keeps the work above in front
         # of the wait below.
-        after = binary("add", at, one)
-        wait = first_ring.wait_full(binary("add", base, after))
-        result.append(If(binary("lt", after, extent), (wait,)))
+        wait = (first_ring.wait_full(binary("add", base, after)),)
+    if wait or after_first:
+        result.append(If(binary("lt", after, extent), wait, after_first))
     if delayed:
         result.append(wait_for(0, parts.last, with_a=True))
         result.append(ring.release(step, -1))

@@ -39,6 +39,7 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import map_exprs, map_stmts
 from tilecore.passes import copies_under_gemm, rotate_gemm
+from tilecore.passes.defer_sums import ACROSS, IN_LANE
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lane_scope import LANE, LaneScope
 from tilecore.passes.loaded_starts import name_loaded_starts
@@ -51,7 +52,13 @@ from tilecore.passes.lower_bulk import (
 from tilecore.passes.lower_contraction import lower_gemm
 from tilecore.passes.lower_elementwise import lower_nest, lower_uniform
 from tilecore.passes.lower_memory_contraction import lower_contraction_wait
-from tilecore.passes.lower_reduction import lower_reduce, reduce_of
+from tilecore.passes.lower_reduction import (
+    lower_reduce,
+    lower_sum_in_lane,
+    lower_sum_lanes,
+    reduce_of,
+)
+from tilecore.passes.masks import skip_full_masks
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
 from tilecore.passes.skip_scaling import skip_unit_scaling
 
@@ -123,7 +130,8 @@ def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
         case Intrinsic():
             return _intrinsic(stmt, scope)
         case _ if (nest := as_parallel(stmt)) is not None:
-            return skip_unit_scaling(nest, lower_nest(nest, scope), scope)
+            lowered = skip_unit_scaling(nest, lower_nest(nest, scope), scope)
+            return skip_full_masks(nest, lowered, scope)
         case Store() | Atomic():
             return lower_nest(Parallel((), (), (stmt,), loc=stmt.loc), scope)
         case _ if scope.is_own(conditions_of(stmt)) and not scope.is_diverged:
@@ -208,6 +216,10 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_bulk_hold_fragment(stmt, scope)
     if stmt.op in ("contraction.wait", "contraction.settle"):
         return lower_contraction_wait(stmt, scope)
+    if stmt.op == IN_LANE:
+        return lower_sum_in_lane(stmt, scope)
+    if stmt.op == ACROSS:
+        return lower_sum_lanes(stmt, scope)
     if stmt.op == "tile.reduce":
         reduce, scratch = reduce_of(stmt)
         return lower_reduce(reduce, scratch, scope)

@@ -8,10 +8,11 @@ dst = acc, or op(dst, acc) without `clear`
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType
+from tilecore.ir.dtypes import DType, boolean, float32
 from tilecore.ir.expr import (
     Call,
     Cast,
@@ -19,6 +20,7 @@ from tilecore.ir.expr import (
     Expr,
     Load,
     Select,
+    Unary,
     Var,
     all_of,
     binary,
@@ -26,16 +28,46 @@ from tilecore.ir.expr import (
     dtype_of_expr,
 )
 from tilecore.ir.layout import THREAD, FragmentLayout
-from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, LoopKind, Reduce, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, For, If, Intrinsic, LoopKind, Reduce, Stmt, Store
 from tilecore.passes.lane_scope import LANE, LaneScope, guarded
 from tilecore.passes.reduction_plan import ReductionPlan, accumulator_dtype, plan_reduction
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import drop_axis, register_modes
 
+MAX_OF_THREE = "max_of_three"
+"""Capability: the largest of three signed integers in one instruction, `lane.max_bits`."""
+FEWEST_ELEMENTS = 8  # of one result; below, the test costs what it saves
+MOST_RESULTS = 8  # of a lane
+ALWAYS = const(True, boolean)
+
 
 def lower_reduce(reduce: Reduce, scratch: Region | None, scope: LaneScope) -> Block:
     """Lower a reduction of a whole fragment into a whole fragment of its natural layout."""
     return _Reduction(reduce, scratch, scope).run()
+
+
+def lower_sum_in_lane(intrinsic: Intrinsic, scope: LaneScope) -> Block:
+    """Lower ``fragment.sum_in_lane``: each lane's share of a sum."""
+    dst, src = intrinsic.args
+    assert isinstance(dst, Region) and isinstance(src, Region)
+    axis = int(dict(intrinsic.hints)["axis"])
+    reduce = Reduce("sum", src, dst, axis, True, False, intrinsic.loc)
+    return _Reduction(reduce, None, scope).run(crosses_lanes=False)
+
+
+def lower_sum_lanes(intrinsic: Intrinsic, scope: LaneScope) -> Block:
+    """Lower ``fragment.sum_lanes``: all copies of an element become the sum of the copies."""
+    (region,) = intrinsic.args
+    assert isinstance(region, Region)
+    flat = scope.lane_buffer(region.buffer)
+    registers = scope.fragment_layout(region.buffer).registers
+    r = scope.var("r", 0, registers - 1)
+    body: list[Stmt] = []
+    for mask in map(int, str(dict(intrinsic.hints)["masks"]).split()):
+        own = Load(flat, (r,))
+        other = Call("lane.shuffle_xor", (own, const(mask)), flat.dtype)
+        body.append(Store(flat, (r,), binary("add", own, other), intrinsic.loc))
+    return (_unrolled(r, registers, tuple(body)),)
 
 
 def reduce_of(intrinsic: Intrinsic) -> tuple[Reduce, Region]:
@@ -91,7 +123,8 @@ class _Reduction:
         self.natural: FragmentLayout = drop_axis(self.layout, reduce.axis, keep)
         self.keep = keep
 
-    def run(self) -> Block:
+    def run(self, crosses_lanes: bool = True) -> Block:
+        """The statements; without `crosses_lanes` each lane keeps what it has of a result."""
         scope, reduce = self.scope, self.reduce
         plan = plan_reduction(self.layout, reduce.axis, scope.context.target.lanes_per_warp)
         results = self.natural.registers
@@ -101,13 +134,63 @@ class _Reduction:
         block: list[Stmt] = [Allocate(acc, loc=reduce.loc)]
         r = scope.var("r", 0, results - 1)
         zero = Store(acc, (r,), neutral(reduce.op, self.dtype), reduce.loc)
-        block.append(_unrolled(r, results, (zero,)))
-        block.append(self.in_lane(acc))
-        if plan.masks:
+        block += self.by_bits(acc, (_unrolled(r, results, (zero,)), self.in_lane(acc)))
+        if plan.masks and crosses_lanes:
             block.append(self.in_warp(acc, plan))
-        if plan.across:
+        if plan.across and crosses_lanes:
             block += self.across_warps(acc, plan)
         return (*block, self.finish(acc))
+
+    def by_bits(self, acc: Buffer, plain: Block) -> Block:
+        """`plain`, or a maximum over bit patterns, three at once, and `plain` where that fails.
+
+        Signed integers and floats that are not negative have one order, and each of these is above
+        all negative ones of either: a result that is not negative (and no nan) is the maximum.
+        """
+        scope, reduce = self.scope, self.reduce
+        sources = self.sources()
+        if sources is None or not scope.context.target.has(MAX_OF_THREE):
+            return plain
+        flat = scope.lane_buffer(reduce.src.buffer)
+        block: list[Stmt] = []
+        failed: Expr | None = None
+        for result, registers in enumerate(sources):
+            values: list[Expr] = [Load(flat, (const(register),)) for register in registers]
+            own = Load(acc, (const(result),))
+            if not reduce.clear:
+                values.insert(0, Load(scope.lane_buffer(reduce.dst.buffer), (const(result),)))
+            block.append(Store(acc, (const(result),), values.pop(0), reduce.loc))
+            while values:
+                taken, values = values[:2], values[2:]
+                total = Call("lane.max_bits", (own, *taken, *([own] * (2 - len(taken)))), float32)
+                block.append(Store(acc, (const(result),), total, reduce.loc))
+            test = Unary("not", binary("ge", own, const(0.0, float32)), boolean)
+            failed = test if failed is None else binary("or", failed, test)
+        assert failed is not None
+        return (*block, If(Call("lane.any", (failed,), boolean), plain))
+
+    def sources(self) -> list[list[int]] | None:
+        """Registers that each result is the maximum of; None where `by_bits` does not apply."""
+        scope, reduce = self.scope, self.reduce
+        dtypes = {reduce.src.dtype, reduce.dst.dtype, self.dtype}
+        if reduce.op != "max" or reduce.nan_propagate or dtypes != {float32}:
+            return None
+        if self.natural.registers > MOST_RESULTS or scope.in_use(self.layout) != ALWAYS:
+            return None
+        if self.layout.shape != static(reduce.src):
+            return None
+        modes = register_modes(self.layout)
+        found: list[list[int]] = [[] for _ in range(self.natural.registers)]
+        for digits in itertools.product(*(range(mode.extent) for _, _, mode in modes)):
+            register = result = 0
+            stride = self.natural.registers
+            for digit, (axis, _, mode) in zip(digits, modes, strict=True):
+                register += digit * mode.stride
+                if axis != reduce.axis:
+                    stride //= mode.extent
+                    result += digit * stride
+            found[result].append(register)
+        return found if len(found[0]) >= FEWEST_ELEMENTS else None
 
     def in_lane(self, acc: Buffer) -> Stmt:
         """Combine the lane's own registers."""

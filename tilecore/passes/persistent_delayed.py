@@ -29,8 +29,14 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt, Store
 from tilecore.ir.visit import buffers_in
-from tilecore.passes.consumer_schedule import delayed_tile, later_group, renamed, slots_of
-from tilecore.passes.persistent_tiles import BLOCKS
+from tilecore.passes.consumer_schedule import (
+    delayed_tile,
+    later_group,
+    reads_first,
+    renamed,
+    slots_of,
+)
+from tilecore.passes.persistent_tiles import may_pair, place_of, rank_of
 from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, inlined, rebuffered
@@ -58,6 +64,7 @@ class Parts:
         once: copies outside of the loop, each with its ring; a step is a round.
         rest: what consumers do, the loop included, in order.
         is_unequal: tiles along the first axis make unequally many steps.
+        cluster: neighbours along the first axis that load the groups' copies for one another.
     """
 
     loop: For
@@ -66,6 +73,7 @@ class Parts:
     once: list[Group]
     rest: list[Stmt]
     is_unequal: bool
+    cluster: int
 
 
 def persistent_delayed(
@@ -100,9 +108,16 @@ def _parts(
         return None
     rings = [Group((copy,), own.ring((copy,), slots, loop), 0, 0) for copy in once]
     rest = [own.stored(s) for s in staying if not any(s is copy for copy in once)]
-    values = {let.var: let.value for let in own.common if isinstance(let, Let)}
+    lets = tuple(let for let in own.common if isinstance(let, Let))
+    values = {let.var: let.value for let in lets}
     unequal = own.kernel.grid_vars[0] in free_vars(inlined(loop.extent, values))
-    return Parts(loop, groups, later, rings, rest, unequal)
+    cluster = 1
+    if not unequal and may_pair(own.kernel.grid[0]):
+        pairs = [own.shared(group, loop, plan, lets, 0) for group in groups]
+        if all(len(group.shared) == len(group.copies) for group in pairs):
+            later = pairs[next(k for k, group in enumerate(groups) if group is later)]
+            groups, cluster = pairs, plan.cluster
+    return Parts(loop, groups, later, rings, rest, unequal, cluster)
 
 
 def _fits(own: _Specializer) -> bool:
@@ -126,7 +141,7 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     taken = taken_ring(own, "tile") if parts.is_unequal and plan.takes_tiles else None
     if taken is not None:
         inits += taken.declarations(warps)
-    total = const(math.prod(_extents(kernel)))
+    total = const(_total(own, parts))
 
     def side(body: Callable[[Var, Var], list[Stmt]], label: str) -> Block:
         """One side's loop over its tiles, with its count of steps."""
@@ -140,7 +155,7 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
             loop: Block = (_tile_loop(own, parts, first, round_, inner),)
         else:
             tile = Var(names.fresh("tile"))
-            work = (*_places(own, parts, tile), *inner)
+            work = (*_places(own, parts, tile, first), *inner)
             is_producer = label == "loaded"
             walk = Walk(first, total, tile, round_, taken)
             loop = walk_taken(walk, names, label, work, is_producer)
@@ -153,8 +168,9 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     own.kernel = dataclasses.replace(
         kernel,
         grid_vars=(first,),
-        grid=(const(math.prod(_extents(kernel))),),
+        grid=(const(parts.cluster * _total(own, parts)),),
         block_order=None,
+        cluster=(parts.cluster, 1, 1),
         hints=with_hint(kernel.hints, "persistent", True),
     )
     return own.assemble(inits, list(producer), consumer, plan.producer_warps)
@@ -185,6 +201,9 @@ def _work(
         ]
         for group in parts.once
     }
+    early = [g for g in parts.once if reads_first(parts.loop, g.copies[0].dst.buffer)]
+    early = [g for g in early if len(users[g.copies[0].dst.buffer.name]) == 1]
+    released = tuple(group.ring.release(round_, 0) for group in early)
     result: list[Stmt] = []
     for k, stmt in enumerate(parts.rest):
         for group in parts.once:
@@ -196,11 +215,15 @@ def _work(
                 for s in parts.loop.body
             )
             loop = dataclasses.replace(parts.loop, body=body)
-            result += delayed_tile(loop, parts.groups, own.runs_beside, own.names, plan, base)
+            before, steps = own.own_steps(loop)
+            result += before
+            result += delayed_tile(
+                loop, parts.groups, own.runs_beside, own.names, plan, base, steps, released
+            )
         else:
             result.append(rebuffered(stmt, slots))
         for group in parts.once:
-            if users[group.copies[0].dst.buffer.name][-1:] == [k]:
+            if group not in early and users[group.copies[0].dst.buffer.name][-1:] == [k]:
                 result += [Intrinsic("sync_warp"), group.ring.release(round_, 0)]
     return result
 
@@ -212,26 +235,34 @@ def _extents(kernel: Kernel) -> list[int]:
     return [int(extent.value) for extent in kernel.grid if isinstance(extent, Const)]
 
 
+def _total(own: _Specializer, parts: Parts) -> int:
+    """Tiles, or clusters of them."""
+    length, *others = _extents(own.kernel)
+    return -(-length // parts.cluster) * math.prod(others)
+
+
 def _tile_loop(own: _Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
-    total = const(math.prod(_extents(own.kernel)))
-    rounds = binary("add", binary("sub", total, const(1)), BLOCKS)
-    rounds = binary("floordiv", rounds, BLOCKS)
+    total = const(_total(own, parts))
+    start, blocks = place_of(first, parts.cluster)
+    rounds = binary("add", binary("sub", total, const(1)), blocks)
+    rounds = binary("floordiv", rounds, blocks)
     tile = Var(own.names.fresh("tile"))
-    at: Expr = binary("add", first, binary("mul", round_, BLOCKS))
+    at: Expr = binary("add", start, binary("mul", round_, blocks))
     if parts.is_unequal:
-        after = binary("mul", binary("add", round_, const(1)), BLOCKS)
-        back = binary("sub", binary("sub", after, const(1)), first)
+        after = binary("mul", binary("add", round_, const(1)), blocks)
+        back = binary("sub", binary("sub", after, const(1)), start)
         odd = binary("eq", binary("floormod", round_, const(2)), const(1))
         at = binary("max", const(0), Select(odd, back, at, int32))
-    guarded = If(binary("lt", tile, total), (*_places(own, parts, tile), *body))
+    guarded = If(binary("lt", tile, total), (*_places(own, parts, tile, first), *body))
     loc = own.kernel.loc
     return For(round_, const(0), rounds, const(1), (Let(tile, at), guarded), loc=loc)
 
 
-def _places(own: _Specializer, parts: Parts, tile: Var) -> Block:
+def _places(own: _Specializer, parts: Parts, tile: Var, first: Var) -> Block:
     """The grid's variables from a tile's number: first axis fastest, or slowest in a section."""
     kernel, names = own.kernel, own.names
     length, *others = _extents(kernel)
+    length = -(-length // parts.cluster)
     rest = math.prod(others)
     along, other = Var(names.fresh("along")), Var(names.fresh("across"))
     if parts.is_unequal:
@@ -244,10 +275,14 @@ def _places(own: _Specializer, parts: Parts, tile: Var) -> Block:
     else:
         place = binary("floormod", tile, const(length))
         across = binary("floordiv", tile, const(length))
+    row: Expr = binary("min", along, const(max(0, length - 1)))
+    if parts.cluster > 1:
+        row = binary("mul", row, const(parts.cluster))
+        row = binary("add", row, rank_of(first, parts.cluster))
     result: list[Stmt] = [
         Let(along, place),
         Let(other, binary("min", across, const(max(0, rest - 1)))),
-        Let(kernel.grid_vars[0], binary("min", along, const(max(0, length - 1)))),
+        Let(kernel.grid_vars[0], row),
     ]
     left: Expr = other
     for var, extent in zip(kernel.grid_vars[1:], others, strict=True):

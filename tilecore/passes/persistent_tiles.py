@@ -52,13 +52,22 @@ def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
 
 def cluster_axis(kernel: Kernel) -> int | None:
     """The axis along which neighbouring blocks may form a cluster: the second, if it is long."""
-    if len(kernel.grid) != 2:
-        return None
-    rows = kernel.grid[1]
+    return 1 if len(kernel.grid) == 2 and may_pair(kernel.grid[1]) else None
+
+
+def may_pair(rows: Expr) -> bool:
+    """True when padding an axis to whole clusters costs nothing or little."""
     if not isinstance(rows, Const) or int(rows.value) < 2:
-        return None
-    is_long = int(rows.value) % 2 == 0 or int(rows.value) >= LONG_AXIS
-    return 1 if is_long else None
+        return False
+    return int(rows.value) % 2 == 0 or int(rows.value) >= LONG_AXIS
+
+
+def place_of(first: Var, cluster: int) -> tuple[Expr, Expr]:
+    """(number of the block's cluster, clusters that were launched)."""
+    if cluster == 1:
+        return first, BLOCKS
+    clusters = binary("max", const(1), binary("floordiv", LAUNCHED, const(cluster)))
+    return binary("floordiv", first, const(cluster)), clusters
 
 
 def _tiles(kernel: Kernel, cluster: int) -> tuple[Expr, ...]:
@@ -97,9 +106,7 @@ def tile_loop(
     tiles: Expr = const(1)
     for extent in grid:
         tiles = binary("mul", tiles, extent)
-    own, blocks = binary("floordiv", first, const(cluster)), BLOCKS
-    if cluster > 1:
-        blocks = binary("max", const(1), binary("floordiv", LAUNCHED, const(cluster)))
+    own, blocks = place_of(first, cluster)
     tile = Var(names.fresh("tile"))
     left = binary("add", binary("sub", tiles, own), binary("sub", blocks, const(1)))
     count = binary("floordiv", left, blocks)

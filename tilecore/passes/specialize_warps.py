@@ -28,7 +28,7 @@ from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import boolean
-from tilecore.ir.expr import Call, Var, binary, const, free_vars, walk
+from tilecore.ir.expr import Call, Expr, Var, binary, const, free_vars, substitute, walk
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -47,13 +47,16 @@ from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.bulk_copies import BulkCopies, fills_shared
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
+from tilecore.passes.defer_sums import ACROSS, IN_LANE
 from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_held
 from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.masks import GROUP, group_number, steps_of_groups
 from tilecore.passes.persistent_delayed import persistent_delayed
 from tilecore.passes.persistent_tiles import (
     chained_tile,
     cluster_axis,
     loading_tile,
+    may_pair,
     may_persist,
     persistent_kernel,
     plain_tile,
@@ -62,7 +65,15 @@ from tilecore.passes.persistent_tiles import (
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, Ring, inlined
-from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
+from tilecore.passes.scopes import (
+    Names,
+    ceil_div,
+    kernel_ranges,
+    per_kernel,
+    static,
+    whole,
+    with_hint,
+)
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
@@ -122,9 +133,13 @@ class _Specializer(BulkCopies):
             if not groups:
                 return None
             plan = plans[loops.index(stmt)]
+            if len(loops) == 1:
+                groups = self.paired(stmt, groups, plan)
             later = later_group(stmt, groups, self.runs_beside, plan)
             producer += producer_loop(stmt, groups, later, self.names)
-            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names, plan)
+            before, steps = self.own_steps(stmt)
+            consumer += before
+            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names, plan, steps)
             for group in groups:
                 inits += group.ring.declarations(warps)
         if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in consumer):
@@ -144,7 +159,9 @@ class _Specializer(BulkCopies):
         if not groups or is_chain(loop, groups, self.runs_beside) != chained:
             self.layouts, self.slotted = before
             return None
-        groups = [self.shared(group, loop, plan, lets) for group in groups]
+        groups = [
+            self.shared(group, loop, plan, lets, cluster_axis(self.kernel)) for group in groups
+        ]
         sharers = max(group.ring.sharers for group in groups)
         warps = self.kernel.threads // self.context.target.lanes_per_warp
         inits = [stmt for group in groups for stmt in group.ring.declarations(warps)]
@@ -194,9 +211,38 @@ class _Specializer(BulkCopies):
             return None
         return deferred_store(loop, rest, layout, answer.rounds, self.names)
 
-    def shared(self, group: Group, loop: For, plan: PipelinePlan, lets: tuple[Let, ...]) -> Group:
-        """The group with the copies that neighbouring blocks need alike, if any."""
-        axis = cluster_axis(self.kernel)
+    def paired(self, loop: For, groups: list[Group], plan: PipelinePlan) -> list[Group]:
+        """The groups, shared by neighbours along the first axis, with the kernel made of clusters.
+
+        Where the last contraction runs one iteration late and all blocks make equally many steps;
+        else the groups as they were.
+        """
+        kernel = self.kernel
+        axis, size = kernel.grid_vars[0], kernel.grid[0]
+        lets = tuple(s for s in self.common if isinstance(s, Let))
+        values = {s.var: s.value for s in lets}
+        fits = kernel.cluster == (1, 1, 1) and kernel.block_order is None and may_pair(size)
+        if not fits or axis in free_vars(inlined(loop.extent, values)):
+            return groups
+        if later_group(loop, groups, self.runs_beside, plan) is None:
+            return groups
+        pairs = [self.shared(group, loop, plan, lets, 0) for group in groups]
+        if any(len(group.shared) != len(group.copies) for group in pairs):
+            return groups
+        padded = binary("mul", ceil_div(size, plan.cluster), const(plan.cluster))
+        grid, cluster = (padded, *kernel.grid[1:]), (plan.cluster, 1, 1)
+        self.kernel = dataclasses.replace(kernel, grid=grid, cluster=cluster)
+        return pairs
+
+    def shared(
+        self,
+        group: Group,
+        loop: For,
+        plan: PipelinePlan,
+        lets: tuple[Let, ...],
+        axis: int | None,
+    ) -> Group:
+        """The group with the copies that neighbours along a grid axis need alike, if any."""
         if plan.cluster < 2 or axis is None:
             return group
         values = {s.var: s.value for s in (*lets, *loop.body) if isinstance(s, Let)}
@@ -217,7 +263,7 @@ class _Specializer(BulkCopies):
         """Only kernels whose author left threads and barriers to the compiler."""
         return not any(
             isinstance(s, WarpScope)
-            or (isinstance(s, Intrinsic) and s.op != "tile.reduce")
+            or (isinstance(s, Intrinsic) and s.op not in ("tile.reduce", IN_LANE, ACROSS))
             or any(
                 isinstance(node, Call) and node.op in ("block.thread", "lane.id")
                 for expr in exprs_of(s)
@@ -278,6 +324,23 @@ class _Specializer(BulkCopies):
         self.common.append(Allocate(staging, loc=stmt.loc))
         args = (stmt.src, stmt.dst, whole(staging))
         return Intrinsic("bulk.store_fragment", args, (), stmt.loc)
+
+    def own_steps(self, loop: For) -> tuple[list[Stmt], Expr | None]:
+        """How many of a loop's steps the lane's group takes, with what defines it; None is all."""
+        gemms = [s for s in loop.body if isinstance(s, Gemm)]
+        if not gemms:
+            return [], None
+        scores = gemms[0].c.buffer
+        layout = self.layouts.get(scores.name)
+        ranges = kernel_ranges(self.kernel)
+        found = steps_of_groups(loop, scores, layout, self.kernel.threads, ranges)
+        atom = select_atom(gemms[0], self.kernel.threads, self.context)
+        if found is None or atom is None or found[1] % atom.lanes:
+            return [], None
+        count, lanes = found
+        group, own = Var(self.names.fresh("lane_group")), Var(self.names.fresh("own_steps"))
+        value = substitute(count, {GROUP: group})
+        return [Let(group, group_number(lanes)), Let(own, value)], own
 
     # --- the two sides -------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import dtype_of
-from tilecore.ir.expr import Call, Const, Expr
+from tilecore.ir.expr import Call, Const, Expr, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Intrinsic
@@ -21,7 +21,7 @@ from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
-from tilecore_backend_cuda_hopper.overlap import REGISTERS
+from tilecore_backend_cuda_hopper.overlap import register_counts
 from tilecore_backend_cuda_hopper.store import PANEL, SLOTS, accumulator_tile
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
@@ -202,7 +202,7 @@ def _take(printer: KernelPrinter, stmt: Intrinsic) -> str:
 def _registers(which: int) -> EmitRule:
     def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
         tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
-        counts = REGISTERS.get(tile_threads // WARPGROUP)
+        counts = register_counts(tile_threads // WARPGROUP, printer.kernel.cluster[0])
         if counts is None:
             return "// registers stay as they were at launch"
         return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();"
@@ -267,16 +267,14 @@ def _descriptor(printer: KernelPrinter, region: Region, step: Expr | Region, mn_
     layout = printer.kernel.layout_of(region.buffer)
     assert isinstance(layout, Layout) and isinstance(step, Expr)
     leading, stride, swizzle = descriptor_facts(layout, region.dtype, mn_major)
-    text = f"hopper::descriptor({printer.region(region)}, {leading}, {stride}, {swizzle})"
-    if isinstance(step, Const) and step.value == 0:
-        return text
-    width = region.dtype.bytes
-    scaled = (
-        f"({printer.expressions.text(step)}) * {width}"
-        if width > 1
-        else printer.expressions.text(step)
-    )
-    return f"hopper::advance({text}, {scaled})"
+    # The descriptor of the buffer itself is the same everywhere: it is made once, before all loops.
+    text = f"hopper::descriptor({region.buffer.name}, {leading}, {stride}, {swizzle})"
+    for elements in (region.starts[0], step):
+        if isinstance(elements, Const) and elements.value == 0:
+            continue
+        bytes_on = printer.expressions.text(binary("mul", elements, const(region.dtype.bytes)))
+        text = f"hopper::advance({text}, {bytes_on})"
+    return text
 
 
 def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -299,6 +297,10 @@ def _call(text: str) -> EmitRule:
         return text
 
     return rule
+
+
+def _max_bits(printer: ExpressionPrinter, call: Call) -> str:
+    return f"hopper::max_bits({', '.join(printer.text(arg) for arg in call.args)})"
 
 
 def emit_rules() -> Mapping[str, EmitRule]:
@@ -326,6 +328,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "contraction.wait": _wait,
         "cluster.rank": _call("hopper::cluster_rank()"),
         "cluster.sync": _statement("hopper::cluster_sync();"),
+        "lane.max_bits": _max_bits,
         "launch.blocks": _call("tc::grid_x()"),
         "warp.elect": _call("hopper::elect_one()"),
         "warp.first_lane": _call("tc::lane_in_warp() == 0"),

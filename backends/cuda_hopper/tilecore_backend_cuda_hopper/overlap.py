@@ -19,6 +19,8 @@ from tilecore_backend_cuda_hopper.mma import WARPGROUP
 # Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
 # they may not exceed what the block has at launch: docs/performance-log.md, rule 1.
 REGISTERS = {2: (40, 232), 3: (32, 160)}
+IN_CLUSTER = {2: (40, 232), 3: (56, 152)}
+"""The same for blocks of a cluster, whose producers need more: rule 3 there."""
 LARGEST = 255
 """Registers that one lane can name (CUDA C++ Programming Guide, compute capability 9.0)."""
 ADDRESSES = 20
@@ -34,22 +36,33 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     if len(gemms) != 2 or body[-1] is not gemms[1]:
         return plan
     first, last = gemms
-    if last.a.buffer.scope is not Scope.FRAGMENT or not fits_registers(request.kernel, first, last):
+    need = registers_needed(request.kernel, first, last)
+    groups = request.kernel.threads // WARPGROUP
+    if last.a.buffer.scope is not Scope.FRAGMENT or need is None or need > most(groups, 1):
         return plan
     stage = (*plan.stage[:-1], plan.stage[-1] + 1)
-    return dataclasses.replace(plan, stage=stage)
+    cluster = plan.cluster if need <= most(groups, plan.cluster) else 1
+    return dataclasses.replace(plan, stage=stage, cluster=cluster)
 
 
-def fits_registers(kernel: Kernel, first: Gemm, last: Gemm) -> bool:
-    """True when both accumulators and the operand between them fit a consumer's registers."""
+def register_counts(groups: int, cluster: int) -> tuple[int, int] | None:
+    """(registers of a producer's lane, of a consumer's) with `groups` consumer warpgroups."""
+    return (IN_CLUSTER if cluster > 1 else REGISTERS).get(groups)
+
+
+def most(groups: int, cluster: int) -> int:
+    """Registers of a consumer's lane."""
+    return (register_counts(groups, cluster) or (0, LARGEST))[1]
+
+
+def registers_needed(kernel: Kernel, first: Gemm, last: Gemm) -> int | None:
+    """Registers of a lane that holds both accumulators and the operand between them at once."""
     held = [_words(kernel, gemm_region.buffer) for gemm_region in (first.c, last.a, last.c)]
     if None in held:
-        return False
+        return None
     (rows, _) = last.c.static_shape or (0, 0)
     rows_a_lane = max(1, 4 * rows // kernel.threads)
-    need = sum(count or 0 for count in held) + ADDRESSES + PER_ROW * rows_a_lane
-    _, most = REGISTERS.get(kernel.threads // WARPGROUP, (0, LARGEST))
-    return need <= most
+    return sum(count or 0 for count in held) + ADDRESSES + PER_ROW * rows_a_lane
 
 
 def _words(kernel: Kernel, buffer: Buffer) -> int | None:

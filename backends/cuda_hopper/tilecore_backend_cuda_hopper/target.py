@@ -10,7 +10,12 @@ from tilecore_backend_cuda_ampere.target import make_target
 BACKEND = "cuda_hopper"
 ARCH = "sm_90a"  # the suffix admits WGMMA and setmaxnreg, and binds the code to 9.0 devices
 
-_ADDED = frozenset({"wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster"})
+_ADDED = frozenset(
+    {
+        "wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster",
+        "max_of_three",  # VIMNMX3, of the DPX instructions
+    }
+)  # fmt: skip
 
 
 def describe_targets() -> tuple[Target, ...]:

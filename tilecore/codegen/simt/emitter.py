@@ -221,7 +221,7 @@ class KernelPrinter:
         if stmt.kind is LoopKind.UNROLL:
             factor = dict(stmt.hints).get("unroll_factor")
             self.out.line(f"TC_UNROLL_BY({factor})" if factor else "TC_UNROLL")
-        elif stmt.kind is LoopKind.SERIAL and any(s.kind is LoopKind.UNROLL for s in _loops(stmt)):
+        elif stmt.kind is LoopKind.SERIAL and _stays_rolled(stmt):
             self.out.line("TC_NO_UNROLL")
         self.nested(self.loop_head(stmt), stmt.body)
 
@@ -326,5 +326,10 @@ class KernelPrinter:
         return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
 
 
-def _loops(stmt: For) -> list[For]:
-    return [inner for inner in walk_stmts(stmt.body) if isinstance(inner, For)]
+def _stays_rolled(stmt: For) -> bool:
+    """Loops around unrolled ones, and those that wait: neither gains from being unrolled."""
+    return any(
+        (isinstance(s, For) and s.kind is LoopKind.UNROLL)
+        or (isinstance(s, Intrinsic) and s.op == "barrier.wait")
+        for s in walk_stmts(stmt.body)
+    )

@@ -152,9 +152,9 @@ TC_DEVICE constexpr u64 matrix_descriptor(u32 address, u32 leading_bytes, u32 st
          (static_cast<u64>(swizzle) << 62);
 }
 // The descriptor of a tile `bytes` further on. Shared memory ends below 2^18, so no carry leaves the
-// 14-bit address field.
+// 14-bit address field: the upper word stays as it is, and the compiler need not add to it.
 TC_DEVICE constexpr u64 descriptor_advance(u64 descriptor, u32 bytes) {
-  return descriptor + (bytes >> 4);
+  return (descriptor & 0xffffffff00000000ull) | u32(u32(descriptor) + (bytes >> 4));
 }
 
 TC_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

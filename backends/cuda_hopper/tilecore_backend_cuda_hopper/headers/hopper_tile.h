@@ -4,6 +4,13 @@
 
 namespace hopper {
 
+// The largest of three bit patterns as signed integers: one instruction.
+TC_DEVICE float max_bits(float a, float b, float c) {
+  const int32_t x = tc::bit_cast<int32_t>(a), y = tc::bit_cast<int32_t>(b), z = tc::bit_cast<int32_t>(c);
+  const int32_t w = x > y ? x : y;
+  return tc::bit_cast<float>(w > z ? w : z);
+}
+
 // Rounds accumulators to T, two to a word.
 template <class T, int words>
 TC_DEVICE void hold(const float* registers, uint32_t* held) {
