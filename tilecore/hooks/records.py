@@ -175,6 +175,8 @@ class PipelinePlan:
         producer_warps: warps set apart to issue copies; 0 when all warps do everything.
         persistent: with producer warps, blocks may stay and take one tile after the other.
         cluster: with persistent blocks, how many may share what they load.
+        alternates: sums that one iteration uses up may take turns in two sets of registers, so
+            that the next contraction runs beside the work on them.
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
         through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
             are stored to one slot of shared memory, or two (`num_stages`).
@@ -191,6 +193,7 @@ class PipelinePlan:
     takes_tiles: bool = False
     through_registers: bool = False
     hold_operands: bool = False
+    alternates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

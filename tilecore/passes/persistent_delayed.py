@@ -25,7 +25,6 @@ from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Const, Expr, Load, Select, Var, binary, const, free_vars
-from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt, Store
 from tilecore.ir.visit import buffers_in
@@ -37,7 +36,6 @@ from tilecore.passes.consumer_schedule import (
     slots_of,
 )
 from tilecore.passes.persistent_tiles import may_pair, place_of, rank_of
-from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, inlined, rebuffered
 from tilecore.passes.scopes import static, with_hint
@@ -90,7 +88,7 @@ def persistent_delayed(
     before = dict(own.layouts), dict(own.slotted), list(own.common)
     for slots in (2, 1) if kernel.threads <= ROOMY_THREADS else (1,):
         parts = _parts(own, loop, plan, staying, slots)
-        if parts is not None and _fits(own):
+        if parts is not None and own.fits_memory(2 * len((*parts.groups, *parts.once))):
             return _assemble(own, parts, plan)
         own.layouts, own.slotted, own.common = dict(before[0]), dict(before[1]), list(before[2])
         if parts is None:
@@ -118,17 +116,6 @@ def _parts(
             later = pairs[next(k for k, group in enumerate(groups) if group is later)]
             groups, cluster = pairs, plan.cluster
     return Parts(loop, groups, later, rings, rest, unequal, cluster)
-
-
-def _fits(own: _Specializer) -> bool:
-    shared = [s.buffer for s in own.common if isinstance(s, Allocate)]
-    total = sum(
-        -(-size_of(buffer, layout) // ALIGNMENT) * ALIGNMENT
-        for buffer in shared
-        if isinstance(layout := own.layouts[buffer.name], Layout)
-    )
-    barriers = sum(name.endswith(("_full", "_empty")) for name in own.layouts)
-    return total + barriers * ALIGNMENT <= own.context.target.smem_bytes
 
 
 def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:

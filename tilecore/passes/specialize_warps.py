@@ -44,6 +44,7 @@ from tilecore.ir.stmts import (
     WarpScope,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
+from tilecore.passes.alternating_sums import alternating, alternating_tile
 from tilecore.passes.bulk_copies import BulkCopies, fills_shared
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
@@ -62,7 +63,7 @@ from tilecore.passes.persistent_tiles import (
     plain_tile,
     tile_loop,
 )
-from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, Ring, inlined
 from tilecore.passes.scopes import (
@@ -154,10 +155,10 @@ class _Specializer(BulkCopies):
         lets = tuple(s for s in self.common if isinstance(s, Let))
         if not may_persist(self.kernel, loop, lets):
             return None
-        before = dict(self.layouts), dict(self.slotted)
+        before = dict(self.layouts), dict(self.slotted), list(self.common)
         groups = self.groups(loop, plan)
         if not groups or is_chain(loop, groups, self.runs_beside) != chained:
-            self.layouts, self.slotted = before
+            self.layouts, self.slotted, self.common = before
             return None
         groups = [
             self.shared(group, loop, plan, lets, cluster_axis(self.kernel)) for group in groups
@@ -178,7 +179,15 @@ class _Specializer(BulkCopies):
             if stmt is loop and chained:
                 work += chained_tile(loop, groups[0], taken, self.names, late)
             elif stmt is loop:
-                work += plain_tile(loop, groups, self.runs_beside, taken, self.names)
+                outside = [s for s in staying if s is not loop]
+                turns = alternating(loop, groups, outside, self.runs_beside, self.names)
+                if turns is not None and plan.alternates:
+                    self.layouts |= {
+                        new.name: self.layouts[old] for old, new in turns.second.items()
+                    }
+                    work += alternating_tile(turns, taken, self.names)
+                else:
+                    work += plain_tile(loop, groups, self.runs_beside, taken, self.names)
             elif late is not None and stmt is late.store:
                 work += late.keep()
             elif late is not None and late.declares(stmt):
@@ -197,8 +206,21 @@ class _Specializer(BulkCopies):
             consumer = [*late.declarations(), whole_loop, If(some, (parts,))]
         if any(is_held(s) for s in work):
             consumer.append(Intrinsic("bulk.finish"))
+        if not self.fits_memory(2 * len(groups)):
+            self.layouts, self.slotted, self.common = before
+            return None
         self.kernel = kernel
         return self.assemble(inits, producer, consumer, plan.producer_warps)
+
+    def fits_memory(self, barriers: int) -> bool:
+        """True when all shared buffers, and so many buffers of barriers, fit side by side."""
+        shared = [s.buffer for s in self.common if isinstance(s, Allocate)]
+        total = sum(
+            -(-size_of(buffer, layout) // ALIGNMENT) * ALIGNMENT
+            for buffer in shared
+            if isinstance(layout := self.layouts[buffer.name], Layout)
+        )
+        return total + barriers * ALIGNMENT <= self.context.target.smem_bytes
 
     def deferred(self, loop: For, staying: list[Stmt], rest: list[Stmt]) -> DeferredStore | None:
         """The tile's store, if the next tile's first steps can run above it."""

@@ -26,7 +26,7 @@ from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
-from tilecore_backend_cuda_hopper.overlap import with_overlap
+from tilecore_backend_cuda_hopper.overlap import fits_twice, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
 
 MAX_AXES = 5
@@ -53,7 +53,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     with_producers = PipelinePlan(
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
-        takes_tiles=True,
+        takes_tiles=True, alternates=fits_twice(request),
     )  # fmt: skip
     return with_overlap(with_producers, request)
 

@@ -14,6 +14,7 @@ from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Gemm
+from tilecore.ir.visit import buffers_in
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 
 # Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
@@ -63,6 +64,18 @@ def registers_needed(kernel: Kernel, first: Gemm, last: Gemm) -> int | None:
     (rows, _) = last.c.static_shape or (0, 0)
     rows_a_lane = max(1, 4 * rows // kernel.threads)
     return sum(count or 0 for count in held) + ADDRESSES + PER_ROW * rows_a_lane
+
+
+def fits_twice(request: PipelineRequest) -> bool:
+    """True when all fragments of a loop, and the sums of its gemms once more, fit registers."""
+    kernel = request.kernel
+    gemms = [stmt for stmt in request.loop.body if isinstance(stmt, Gemm)]
+    buffers = [b for b in buffers_in(request.loop.body) if b.scope is Scope.FRAGMENT]
+    held = [_words(kernel, b) for b in (*buffers, *(gemm.c.buffer for gemm in gemms))]
+    if None in held:
+        return False
+    _, most = REGISTERS.get(kernel.threads // WARPGROUP, (0, LARGEST))
+    return sum(count or 0 for count in held) + ADDRESSES <= most
 
 
 def _words(kernel: Kernel, buffer: Buffer) -> int | None:
