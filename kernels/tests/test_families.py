@@ -26,6 +26,7 @@ from tilecore_kernels.gemm import GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 from tilecore_kernels.gemm_grouped import GroupedGemmProblem
 from tilecore_kernels.gemm_scaled import ScaledGemmProblem
+from tilecore_kernels.gemv import GemvProblem
 from tilecore_kernels.reduce import ReduceProblem
 from tilecore_kernels.rms_norm import NormProblem
 from tilecore_kernels.score_mods import Alibi, Softcap
@@ -72,6 +73,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
         GemmProblem(3, 65, 300, "float16"),
         GemmProblem(33, 31, 65, "float16", transpose_b=True),
     ),
+    "gemv": (GemvProblem(65, 130), GemvProblem(33, 300, "float32", transpose_b=True)),
     "scaled_gemm": (
         ScaledGemmProblem(33, 65, 256),
         ScaledGemmProblem(33, 200, 384, "block"),

@@ -15,6 +15,7 @@ from tilecore_kernels.gemm import GEMM
 from tilecore_kernels.gemm_grouped import GROUPED_GEMM
 from tilecore_kernels.gemm_scaled import SCALED_GEMM
 from tilecore_kernels.gemm_split import SPLIT_GEMM
+from tilecore_kernels.gemv import GEMV
 from tilecore_kernels.layer_norm import LAYER_NORM
 from tilecore_kernels.mla_decode import MLA_DECODE
 from tilecore_kernels.reduce import REDUCE
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Family] = {
         SCALED_GEMM,
         GROUPED_GEMM,
         SPLIT_GEMM,
+        GEMV,
         FLASH_ATTENTION,
         FLASH_DECODE,
         MLA_DECODE,

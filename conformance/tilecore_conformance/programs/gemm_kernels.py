@@ -16,6 +16,7 @@ from tilecore_kernels.gemm_grouped import GroupedGemmProblem
 from tilecore_kernels.gemm_scaled import ScaledGemmProblem
 from tilecore_kernels.gemm_scaled import reference as reference_scaled
 from tilecore_kernels.gemm_split import SplitConfig
+from tilecore_kernels.gemv import GemvConfig, GemvProblem
 
 
 def scaled_gemm(
@@ -51,7 +52,8 @@ def _products(name: str, problem: Any, config: Any, rng: np.random.Generator) ->
     def allowed(arrays: Any, values: Any) -> list[Any]:
         a, b, *rest = arrays
         (size,) = FAMILIES[name].reference(problem, np.abs(a), np.abs(b), *rest)
-        dtype, out_dtype = problem.dtype, problem.result_dtype
+        dtype = problem.dtype
+        out_dtype = getattr(problem, "result_dtype", dtype)
         return [bounds.contraction(values[0], size, problem.k, dtype, "float32", out_dtype)]
 
     return experiment_of(name, problem, config, arrays, allowed)
@@ -107,4 +109,19 @@ def batched_gemm(
     return _products("gemm", problem, config, rng)
 
 
-BUILDERS: tuple[Any, ...] = (scaled_gemm, grouped_gemm, split_gemm, batched_gemm)
+def gemv(
+    rng: np.random.Generator,
+    n: int,
+    k: int,
+    dtype: str = "float16",
+    trans_b: bool = False,
+    tile: list[int] | None = None,
+    threads: int = 128,
+) -> Experiment:
+    """One row times a matrix."""
+    problem = GemvProblem(n, k, dtype, trans_b)
+    config = GemvConfig(*(tile or ([8, 256] if trans_b else [32, 64])), threads)
+    return _products("gemv", problem, config, rng)
+
+
+BUILDERS: tuple[Any, ...] = (scaled_gemm, grouped_gemm, split_gemm, batched_gemm, gemv)
