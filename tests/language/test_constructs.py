@@ -174,4 +174,5 @@ def test_a_nest_of_one_iteration_may_hold_tile_operations():
             T.copy(c, C)
 
     a = np.arange(256, dtype=np.float32).reshape(16, 16) % 5
-    assert np.array_equal(support.result(main, "C", A=a, C=a), a @ a)
+    c = np.zeros((16, 16), np.float32)
+    assert np.array_equal(support.result(main, "C", A=a, C=c), a @ a)
