@@ -11,6 +11,8 @@ from running import assert_same_wide, wide_results
 from test_random_programs import depths, needs_cpu, needs_lanes, thread_counts, warp_tiles
 from wide_programs import WideProgram, wide_programs
 
+from tilecore.hooks.manager import installed_backends
+
 SHARDS, EACH = 20, 50  # 1,000 programs on the host
 LANES = (("cuda_ampere", 6), ("cuda_hopper", 3), ("rocm_cdna3", 3))
 EACH_IN_LANES = 10
@@ -42,6 +44,23 @@ def test_lanes_agree_with_reference(
     check(program, depth, threads, other, backend="cuda_ampere", device="emulator")
 
 
+# Programs that failed once: (what was wrong, program, stages, threads, stages of the reference).
+FOUND = [
+    ("lanes whose value decided an any or all skipped the exchange that the others waited for",
+     WideProgram(("for q in T.unroll(2):", "    if T.all_of(s):", "        n = n + 1"),
+                 (22, 26, 28, 32, 16, 16), ("float16", "bfloat16", "bfloat16", "int8", "float16"),
+                 "int8", (False, True), True), 0, 256, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["cuda_ampere", "cuda_hopper", "rocm_cdna3"])
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: case[0].replace(" ", "-"))
+def test_found_cases(case: tuple[str, WideProgram, int, int, int], backend: str) -> None:
+    if backend not in installed_backends():
+        pytest.skip(f"needs {backend}")
+    check(*case[1:], backend=backend, device="emulator")
+
+
 @pytest.mark.slow
 @needs_cpu
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -60,8 +79,6 @@ def test_a_thousand_programs_on_the_host(shard: int) -> None:
     ("backend", "shard"), [(name, shard) for name, count in LANES for shard in range(count)]
 )
 def test_programs_in_lanes(backend: str, shard: int) -> None:
-    from tilecore.hooks.manager import installed_backends
-
     if backend not in installed_backends():
         pytest.skip(f"needs {backend}")
 
