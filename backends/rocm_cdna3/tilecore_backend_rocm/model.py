@@ -29,15 +29,17 @@ START_SECONDS, FILL_CYCLES = 4e-6, 2000
 ASSUMPTIONS = (
     *public.HARDWARE,
     "an MFMA keeps its SIMD for the cycles of AMD's matrix instruction calculator; a vector "
-    f"instruction for {VECTOR_CYCLES}, an exponential for {SPECIAL_CYCLES}, the rounding of one "
-    f"element to bfloat16 for {CONVERT_CYCLES['bf16']}, to float16 for {CONVERT_CYCLES['f16']}",
+    f"instruction for {VECTOR_CYCLES}, an exponential for {SPECIAL_CYCLES} (M), the rounding of "
+    f"one element to bfloat16 for {CONVERT_CYCLES['bf16']}, to float16 for "
+    f"{CONVERT_CYCLES['f16']} (instructions counted in generated code)",
     "LDS accesses have no bank conflicts; the first answer after a barrier takes "
-    f"{LDS_LATENCY} cycles, a barrier {BARRIER_CYCLES}",
+    f"{LDS_LATENCY} cycles, a barrier {BARRIER_CYCLES} (guesses)",
     "a SIMD's wavefronts hide the lesser of matrix and vector work but for one wavefront's share; "
     "addresses and control cost nothing",
     "loads that run ahead arrive in time; HBM moves every tensor once, each XCD reads every tensor "
     "once from the Infinity Cache",
-    f"{1e6 * START_SECONDS:.0f} us to start a launch, {FILL_CYCLES} cycles to start a block",
+    f"{1e6 * START_SECONDS:.0f} us to start a launch, {FILL_CYCLES} cycles to start a block "
+    "(guesses)",
     "never compared with hardware",
 )
 
@@ -46,11 +48,12 @@ def model(program: Program) -> PerformanceModel | None:
     """The model of a lane-level program; None at other levels."""
     if program.level is not Level.LANE:
         return None
-    kernels = tuple(_kernel(program, kernel) for kernel in program.kernels)
-    return PerformanceModel(
-        tuple(found for found in kernels if found is not None), ASSUMPTIONS + _notes(program),
-        _figures(program),
-    )  # fmt: skip
+    made = (_kernel(program, kernel) for kernel in program.kernels)
+    kernels = tuple(kernel for kernel in made if kernel is not None)
+    notes = _notes(program)
+    if any(kernel.bound == "power" for kernel in kernels):
+        notes = (public.CIRCULAR, *notes)
+    return PerformanceModel(kernels, ASSUMPTIONS + notes, _figures(program))
 
 
 def _kernel(program: Program, kernel: Kernel) -> KernelModel | None:

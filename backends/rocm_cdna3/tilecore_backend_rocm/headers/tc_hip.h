@@ -56,11 +56,11 @@ namespace tc::primitive {
 TC_DEVICE float f32_of_f16(uint16_t v) { return float(TC_BIT_CAST(_Float16, v)); }
 TC_DEVICE uint16_t f16_of_f32(float v) { return TC_BIT_CAST(uint16_t, _Float16(v)); }
 TC_DEVICE float f32_of_bf16(uint16_t v) { return TC_BIT_CAST(float, uint32_t(v) << 16); }
-// To nearest even, in the upper half of the result.
+// To nearest even, in the upper half of the result; every nan becomes the quiet one without payload.
 TC_DEVICE uint32_t bf16_high_of_f32(float v) {
   const uint32_t word = TC_BIT_CAST(uint32_t, v);
   const uint32_t rounded = word + 0x7fffu + (word >> 16 & 1u);
-  return v == v ? rounded : word | 0x400000u;
+  return v == v ? rounded : 0x7fc00000u;
 }
 TC_DEVICE uint16_t bf16_of_f32(float v) { return uint16_t(bf16_high_of_f32(v) >> 16); }
 TC_DEVICE uint32_t f16x2_of_f32(float low, float high) {
