@@ -232,8 +232,8 @@ class _Reduction:
         for mask in plan.masks:
             own = Load(acc, (r,))
             other = Call("lane.shuffle_xor", (own, const(mask)), self.dtype)
-            # The exchange comes first: `and` and `or` do not evaluate what cannot matter, and a lane
-            # that skips an exchange leaves the others waiting.
+            # The exchange comes first: `and` and `or` skip what cannot matter, and a lane
+            # that skips an exchange leaves the others waiting for it.
             total = combine(reduce.op, other, own, reduce.nan_propagate)
             body.append(Store(acc, (r,), total, reduce.loc))
         return _unrolled(r, self.natural.registers, tuple(body))
