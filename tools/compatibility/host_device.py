@@ -103,6 +103,8 @@ def pretend() -> None:
     cuda.get_device_name = lambda *_: _FACTS.name
     cuda.max_memory_allocated = cuda.memory_allocated = lambda *_: 0
     cuda.reset_peak_memory_stats = lambda *_: None
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    cuda.set_rng_state = lambda *_: None
     cuda.Event = _Event
     cuda.Stream = _Stream
     cuda.stream = lambda *_: contextlib.nullcontext()
