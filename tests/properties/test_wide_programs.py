@@ -50,6 +50,14 @@ FOUND = [
      WideProgram(("for q in T.unroll(2):", "    if T.all_of(s):", "        n = n + 1"),
                  (22, 26, 28, 32, 16, 16), ("float16", "bfloat16", "bfloat16", "int8", "float16"),
                  "int8", (False, True), True), 0, 256, 2),
+    ("a loop took the threads of one place of a fragment that is spread over all of them",
+     WideProgram(("total = T.alloc_reducer((BN,), 'int32', op='sum')", "T.reducer_init(total)",
+                  "for i, j in T.Parallel(BM, BN):",
+                  "    T.reducer_update(total[j], T.cast(f[i, j], 'int32'))",
+                  "last = T.alloc_fragment((BN,), 'int32')", "T.finalize_reducer(total, last)",
+                  "for j in T.Parallel(BN):",
+                  "    col[j] = T.cast(T.max(T.min(last[j], 48), -48), 'float32')"),
+                 (1, 1, 1, 16, 16, 16), ("float32",) * 5), 0, 64, 0),
 ]  # fmt: skip
 
 

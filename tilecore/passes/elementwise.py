@@ -21,7 +21,7 @@ from tilecore.ir.expr import (
     free_vars,
     walk,
 )
-from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode
+from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import substitute_block
@@ -181,7 +181,9 @@ def _layout_from(
     for axis, index in enumerate(access.indices):
         if isinstance(index, Var) and index in loop_vars and index not in axis_of:
             axis_of[index] = axis
-        elif not isinstance(index, Const):
+        elif not isinstance(index, Const) or any(
+            mode.space == THREAD and mode.extent > 1 for mode in layout.axes[axis]
+        ):  # one place of an axis that is spread over threads: some of them have no part in it
             return None
     axes: list[tuple[FragmentMode, ...]] = []
     spare = sorted((m for m in layout.replication), key=lambda m: m.stride)
