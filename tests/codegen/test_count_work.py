@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from tilecore.codegen.simt.count_work import Segment, count_work
@@ -37,8 +35,11 @@ def segments(*body: object, grid: tuple[int, ...] = (8,)) -> list[Segment]:
     return count_work(kernel, grid)
 
 
-def total(*body: object, grid: tuple[int, ...] = (8,)) -> Counter[str]:
-    return sum(segments(*body, grid=grid), Counter())
+def total(*body: object, grid: tuple[int, ...] = (8,)) -> Segment:
+    found = Segment()
+    for segment in segments(*body, grid=grid):
+        found.add(segment)
+    return found
 
 
 def test_bytes_of_moves_in_nested_loops() -> None:

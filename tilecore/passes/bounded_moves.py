@@ -38,7 +38,7 @@ def is_bounded(buffer: Buffer, scope: LaneScope, loads: bool) -> bool:
 def needed_test(buffer: Buffer, indices: tuple[Expr, ...], offset: Expr, scope: LaneScope) -> Expr:
     """What must hold besides the hardware's check, of an access at `indices` (linear: `offset`)."""
     high = scope.ranges.interval(offset)[1]
-    checked_by_size = high is not None and (high + 16) * buffer.dtype.bytes <= LARGEST_BYTES
+    checked_by_size = (high + 16) * buffer.dtype.bytes <= LARGEST_BYTES
     needed: list[Expr] = []
     for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
         dtype = dtype_of_expr(index)

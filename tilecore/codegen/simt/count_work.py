@@ -8,9 +8,8 @@ with a loop's end joined to its beginning.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -43,12 +42,22 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
 }  # fmt: skip
 
-Segment = Counter[str]
-"""Operations of one lane in one segment, by kind:
 
-``mma.NAME`` atoms; ``shared_load`` ``shared_store`` ``global_load`` ``global_store`` bytes;
-``arithmetic`` ``special`` ``convert`` (to 16 or 8 bits) float operations; ``shuffle``; ``barrier``.
-"""
+class Segment(dict[str, float]):
+    """Operations of one lane in one segment, by kind; 0 of what does not occur.
+
+    ``mma.NAME`` atoms; ``shared_load`` ``shared_store`` ``global_load`` ``global_store`` bytes;
+    ``arithmetic`` ``special`` ``convert`` (to 16 or 8 bits) float operations; ``shuffle``;
+    ``barrier``.
+    """
+
+    def __missing__(self, kind: str) -> float:
+        return 0.0
+
+    def add(self, other: Segment) -> None:
+        """Take in the operations of another segment."""
+        for kind, amount in other.items():
+            self[kind] += amount
 
 
 def count_work(kernel: Kernel, grid: tuple[int, ...]) -> list[Segment]:
@@ -70,7 +79,7 @@ class _Counter:
             var.name: self.random.integers(0, max(1, extent), SAMPLES)
             for var, extent in zip(kernel.grid_vars, grid, strict=True)
         }
-        self.segments: list[Segment] = [Counter()]
+        self.segments: list[Segment] = [Segment()]
 
     def add(self, kind: str, weight: Any, amount: float = 1.0) -> None:
         self.segments[-1][kind] += float(np.mean(weight)) * amount
@@ -117,12 +126,12 @@ class _Counter:
             self.known[loop.var.name] = start + some * (1 if step is None else step)
         meets = any(_is_barrier(inner) for inner in walk_stmts(loop.body))
         if meets:
-            self.segments.append(Counter())
+            self.segments.append(Segment())
         first = self.segments[-1]
         self.block(loop.body, weight * times)
         if meets and self.segments[-1] is not first:
-            first.update(self.segments[-1])
-            self.segments[-1] = Counter()
+            first.add(self.segments[-1])
+            self.segments[-1] = Segment()
 
     def intrinsic(self, stmt: Intrinsic, weight: Any) -> None:
         regions = [arg for arg in stmt.args if isinstance(arg, Region)]
@@ -130,7 +139,7 @@ class _Counter:
             self.add(stmt.op, weight)
         elif _is_barrier(stmt):
             self.add("barrier", weight)
-            self.segments.append(Counter())
+            self.segments.append(Segment())
         elif stmt.op in ("lane.move", "lane.move_bounded", "async.copy"):
             (count,) = regions[0].static_shape or (1,)
             size = count * regions[0].dtype.bits / 8
@@ -149,7 +158,7 @@ class _Counter:
     # --- expressions ---------------------------------------------------------------------------
 
     def expression(self, expr: Expr, weight: Any) -> None:
-        fused = {id(node.a) for node in walk(expr) if _is_sum(node) and _is_product(node.a)}
+        fused = {id(node.a) for node in walk(expr) if _is_multiply_add(node)}
         for node in walk(expr):
             match node:
                 case Load(buffer=buffer):
@@ -201,12 +210,15 @@ def _is_float(expr: Expr) -> bool:
     return dtype_of_expr(expr).is_float
 
 
-def _is_product(expr: Expr) -> bool:
-    return isinstance(expr, Binary) and expr.op == "mul"
-
-
-def _is_sum(expr: Expr) -> bool:
-    return isinstance(expr, Binary) and expr.op in ("add", "sub") and _is_float(expr)
+def _is_multiply_add(expr: Expr) -> TypeGuard[Binary]:
+    """True for a sum whose left side is a product: one operation."""
+    return (
+        isinstance(expr, Binary)
+        and expr.op in ("add", "sub")
+        and isinstance(expr.a, Binary)
+        and expr.a.op == "mul"
+        and _is_float(expr)
+    )
 
 
 def _narrows(to: DType, source: DType) -> bool:

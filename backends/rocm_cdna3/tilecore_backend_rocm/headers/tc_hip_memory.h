@@ -70,12 +70,14 @@ TC_DEVICE T load_shared(shared_pointer<T> p) {
 #undef TC_WRITE_STREAMING
 
 // Buffer accesses: the descriptor holds base and size, so an access outside reads zeros and writes
-// nothing. A lane that must not take part names an offset that no buffer reaches. The size counts
-// bytes; the last word says raw data of 32 bits ("CDNA3 ISA", buffer resource descriptor).
+// nothing. A lane that must not take part names an offset that no buffer reaches: they end below 2 GiB
+// (`bounded_moves.py`), and it is aligned and far from wrapping around. The size counts
+// bytes; the last word says data of 32 bits, as AMD's own kernels for gfx9 do ("CDNA3 ISA", buffer
+// resource descriptor).
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128) && __has_builtin(__builtin_amdgcn_raw_buffer_store_b128)
 #define TC_BUFFER_OF(base, elements)                                                       \
-  __builtin_amdgcn_make_buffer_rsrc((void*)(base), 0, int((elements) * sizeof(*(base))), 0x00027000)
-TC_DEVICE int buffer_offset(int64_t bytes, bool valid) { return valid ? int(bytes) : -1; }
+  __builtin_amdgcn_make_buffer_rsrc((void*)(base), 0, int((elements) * sizeof(*(base))), 0x00020000)
+TC_DEVICE int buffer_offset(int64_t bytes, bool valid) { return valid ? int(bytes) : int(0x80000000u); }
 template <int N, class T>
 TC_DEVICE void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true) {
   constexpr int bytes = N * int(sizeof(T));
