@@ -20,6 +20,11 @@ WAITING = "waits_in_registers"
 """Capability of targets whose pipelined copies wait in registers, not in shared memory."""
 
 
+BYTES_UNDER_WAY = 1 << 17
+"""Bytes of operands in flight that hide memory's latency behind one block of a multiprocessor:
+8 slots of 16 KiB reach the bandwidth that 12 reach (docs/performance-log.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
     """Tiles and schedule of one gemm.
@@ -46,20 +51,21 @@ def gemm_configs(
 ) -> list[GemmConfig]:
     """Legal configurations, cheapest first by the model of this file."""
     if has_lanes(target):
-        space = _waiting_space(k) if target.has(WAITING) else _lane_space(k)
+        depths = (2, 3, 4, 6, 8, 12) if target.has("bulk_copy") else (2, 3, 4)
+        space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, depths)
         legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
         return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
     return sorted(_core_space(m, n, k, element_bytes), key=lambda c: _core_cost(c, m, n, k))
 
 
-def _lane_space(k: int) -> list[GemmConfig]:
+def _lane_space(k: int, depths: tuple[int, ...]) -> list[GemmConfig]:
     return [
         GemmConfig(block_m, block_n, block_k, stages, threads, panel=8)
         for block_m in (64, 128, 256)
         for block_n in (64, 128, 256)
         for block_k in (16, 32, 64, 128)
         for threads in (128, 256)
-        for stages in (2, 3, 4)
+        for stages in depths
         if block_k <= max(16, pow2_at_least(k))
     ]
 
@@ -112,8 +118,10 @@ def _lane_cost(
     smem_bytes = _slots(config, target) * (config.block_m + config.block_n) * row_bytes
     if target.has(WAITING):
         return _waiting_cost(config, rounds * tile, operand_share, row_bytes, smem_bytes, target)
-    penalty = {2: 1.1, 3: 1.04, 4: 1.0}[config.num_stages]
+    penalty = {2: 1.1, 3: 1.04}.get(config.num_stages, 1.0)
     if target.has("bulk_copy"):
+        # One block a multiprocessor has to keep enough bytes under way.
+        penalty *= 1.0 + 0.1 * max(0.0, 1.0 - smem_bytes / BYTES_UNDER_WAY)
         penalty *= {128: 1.0, 64: 1.05, 256: 1.05}.get(row_bytes, 1.2)
     else:
         penalty *= {128: 1.0, 64: 1.0, 256: 1.05}.get(row_bytes, 1.2)

@@ -43,7 +43,7 @@ BLOCKS = binary("max", const(1), LAUNCHED)
 
 def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
     """True when all tiles of a kernel make equally many steps, on a plain grid."""
-    if len(kernel.grid) > 2 or kernel.cluster != (1, 1, 1):
+    if len(kernel.grid) > 3 or kernel.cluster != (1, 1, 1):
         return False
     changing = set(kernel.grid_vars) | {let.var for let in lets}
     simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
@@ -52,7 +52,7 @@ def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
 
 def cluster_axis(kernel: Kernel) -> int | None:
     """The axis along which neighbouring blocks may form a cluster: the second, if it is long."""
-    return 1 if len(kernel.grid) == 2 and may_pair(kernel.grid[1]) else None
+    return 1 if len(kernel.grid) in (2, 3) and may_pair(kernel.grid[1]) else None
 
 
 def may_pair(rows: Expr) -> bool:
@@ -74,8 +74,8 @@ def _tiles(kernel: Kernel, cluster: int) -> tuple[Expr, ...]:
     """Extents of the grid of clusters."""
     if cluster == 1:
         return kernel.grid
-    rows = kernel.grid[1]
-    return kernel.grid[0], ceil_div(rows, cluster)
+    length, rows, *matrices = kernel.grid
+    return (length, ceil_div(rows, cluster), *matrices)
 
 
 def persistent_kernel(kernel: Kernel, names: Names, cluster: int) -> tuple[Kernel, Var]:
@@ -111,11 +111,19 @@ def tile_loop(
     left = binary("add", binary("sub", tiles, own), binary("sub", blocks, const(1)))
     count = binary("floordiv", left, blocks)
     value = binary("add", own, binary("mul", round_, blocks))
+    at, before = tile, ()
+    if len(grid) == 3:  # one matrix after the other
+        at = Var(names.fresh("tile_of_matrix"))
+        one = binary("mul", grid[0], grid[1])
+        last = binary("sub", grid[2], const(1))
+        number = binary("max", const(0), binary("min", binary("floordiv", tile, one), last))
+        before = (Let(at, binary("floormod", tile, one)), Let(kernel.grid_vars[2], number))
     if cluster == 1:
-        place = _places(kernel, grid, kernel.grid_vars, tile, names)
+        place = (*before, *_places(kernel, grid[:2], kernel.grid_vars[:2], at, names))
     else:
         pair = Var(names.fresh("cluster_row"))
-        place = _places(kernel, grid, (kernel.grid_vars[0], pair), tile, names, cluster)
+        variables = (kernel.grid_vars[0], pair)
+        place = (*before, *_places(kernel, grid[:2], variables, at, names, cluster))
         row = binary("add", binary("mul", pair, const(cluster)), rank_of(first, cluster))
         place = (*place, Let(kernel.grid_vars[1], row))
     whole = (Let(tile, value), *place, *body)
