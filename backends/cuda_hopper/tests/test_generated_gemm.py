@@ -28,6 +28,7 @@ CASES = (
     Matmul(128, 176, 72, tile_n=176, dtype="bfloat16"),
     Matmul(128, 128, 160, trans_b=True, tile_k=128, dtype="int8"),
     Matmul(128, 128, 160, trans_b=True, tile_k=128, dtype="float8_e4m3fn"),
+    Matmul(136, 72, 96, trans_b=True, tile_k=32, dtype="tfloat32"),
     Matmul(1000, 264, 72, 64, 64, stages=4, threads=128),  # several tiles a block, clusters
     Matmul(640, 512, 136, tile_n=256),
     Matmul(100, 100, 100, stages=2),  # strides that no tensor map takes: cp.async
@@ -65,7 +66,8 @@ def test_gemm_equals_numpy(case: Matmul) -> None:
         np.testing.assert_array_equal(got, want)
         return
     step = 2.0**-8 if case.dtype == "bfloat16" else 2.0**-11
-    np.testing.assert_allclose(got, want, rtol=step, atol=1e-3 * np.sqrt(case.k))
+    lost = 4e-3 if case.dtype == "tfloat32" else 1e-3
+    np.testing.assert_allclose(got, want, rtol=step, atol=lost * np.sqrt(case.k))
 
 
 @pytest.mark.parametrize("case", CASES[:-1], ids=str)

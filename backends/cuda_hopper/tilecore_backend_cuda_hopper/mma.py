@@ -20,6 +20,7 @@ from tilecore.ir.dtypes import (
     float32,
     int8,
     int32,
+    tfloat32,
     uint8,
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
@@ -41,7 +42,7 @@ WARPGROUP = 128
 SOURCE = "PTX ISA, Asynchronous Warpgroup Level Matrix Instructions, Register Fragments"
 
 _TYPES: dict[str, DType] = {
-    "f16": float16, "bf16": bfloat16, "e4m3": float8_e4m3fn, "e5m2": float8_e5m2, "s8": int8,
+    "f16": float16, "bf16": bfloat16, "tf32": tfloat32, "e4m3": float8_e4m3fn, "e5m2": float8_e5m2, "s8": int8,
     "u8": uint8, "f32": float32, "s32": int32,
 }  # fmt: skip
 _KIND_OF: dict[tuple[DType, DType, DType], WgmmaKind] = {
@@ -97,10 +98,14 @@ def select_mma(request: MmaRequest) -> MmaAtom | None:
     """The widest wgmma that divides a gemm's tile among the warpgroups; None where none does.
 
     Then the base backend answers: float32 and float64 operands, 16-bit accumulators, tiles whose
-    rows are no multiple of 64, blocks that are no whole number of warpgroups.
+    rows are no multiple of 64, blocks that are no whole number of warpgroups. tfloat32 operands,
+    and float32 ones of gemms with the hint ``tf32``, lose the bits that the type has not.
     """
     gemm = request.gemm
-    kind = _KIND_OF.get((gemm.a.dtype, gemm.b.dtype, gemm.c.dtype))
+    a, b = gemm.a.dtype, gemm.b.dtype
+    if float32 in (a, b) and dict(gemm.hints).get("tf32"):
+        a, b = (tfloat32 if dtype is float32 else dtype for dtype in (a, b))
+    kind = _KIND_OF.get((a, b, gemm.c.dtype))
     m_n, a_shape = gemm.c.static_shape, gemm.a.static_shape
     if kind is None or request.threads % WARPGROUP or m_n is None or a_shape is None:
         return None
@@ -110,6 +115,8 @@ def select_mma(request: MmaRequest) -> MmaAtom | None:
     if not kind.has_transpose and (gemm.transpose_a or not gemm.transpose_b):
         return None
     in_registers = gemm.a.buffer.scope is Scope.FRAGMENT
+    if in_registers and a is tfloat32:
+        return None  # lanes would have to round; the base backend's atom does
     panel_a = 1 if in_registers else _panel(gemm.a)
     panel_b = _panel(gemm.b)
     if panel_a is None or panel_b is None or gemm.c.buffer.scope is Scope.LOCAL:
