@@ -75,7 +75,7 @@ class DeferredStore:
         lets: list[Stmt] = [Let(v, Load(p, ())) for v, p in zip(at, self.places, strict=True)]
         to = Region(dst.buffer, at, dst.extents)
         args = (src, whole(self.held), to, staging, number)
-        return [*lets, Intrinsic("bulk.store_held", args, (), self.store.loc)]
+        return [*lets, Intrinsic("bulk.store_held", args, self.store.hints, self.store.loc)]
 
 
 def deferred_store(

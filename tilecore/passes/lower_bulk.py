@@ -107,7 +107,9 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
         *(scope.simplify(number) for number in part),
         *(scope.simplify(start) for start in dst.starts),
     )
+    adds = (("adds", True),) if dict(stmt.hints).get("adds") else ()
     hints = (
+        *adds,
         ("box", "x".join(str(extent) for extent in plan.box)),
         ("fragment", src.buffer.name),
         ("kind", plan.kind),

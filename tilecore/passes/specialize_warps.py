@@ -26,13 +26,14 @@ import math
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
-from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Call, Expr, Var, binary, const, free_vars, substitute, walk
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
+    Atomic,
     Copy,
     For,
     Gemm,
@@ -328,24 +329,31 @@ class _Specializer(BulkCopies):
         return [ring.expect(const(0), total), load]
 
     def stored(self, stmt: Stmt) -> Stmt:
-        """A copy of a fragment to global memory through the copy engine, where it takes it."""
+        """A copy of a fragment to global memory, or its addition to what is there, through the copy
+        engine, where it takes it."""
+        hints: tuple[tuple[str, bool], ...] = ()
+        original = stmt
+        if isinstance(stmt, Atomic) and isinstance(stmt.value, Region) and stmt.op == "add":
+            if stmt.memory_order != "relaxed":
+                return stmt
+            stmt, hints = Copy(stmt.value, stmt.dst, (), stmt.loc), (("adds", True),)
         if not isinstance(stmt, Copy) or stmt.src.buffer.scope is not Scope.FRAGMENT:
-            return stmt
+            return original
         if stmt.dst.buffer.scope is not Scope.GLOBAL:
-            return stmt
-        others = tuple(s for s in self.kernel.body if s is not stmt)
+            return original
+        others = tuple(s for s in self.kernel.body if s is not original)
         if stmt.dst.buffer in buffers_in(others):
-            return stmt
+            return original
         answer = self.bulk_plan(stmt)
         if answer is None or answer.staging is None:
-            return stmt
+            return original
         shape = answer.staging.shape
         name = f"{stmt.src.buffer.name}_stage"
         staging = self.names.buffer(name, shape, stmt.dst.dtype, Scope.SHARED)
         self.layouts[staging.name] = answer.staging
         self.common.append(Allocate(staging, loc=stmt.loc))
         args = (stmt.src, stmt.dst, whole(staging))
-        return Intrinsic("bulk.store_fragment", args, (), stmt.loc)
+        return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
 
     def own_steps(self, loop: For) -> tuple[list[Stmt], Expr | None]:
         """How many of a loop's steps the lane's group takes, with what defines it; None is all."""

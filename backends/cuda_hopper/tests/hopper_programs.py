@@ -63,3 +63,25 @@ def matmul(case: Matmul) -> Any:
             T.copy(c, C[by * tile_m, bx * tile_n])
 
     return matmul
+
+
+def split_sum(m: int, n: int, k: int, splits: int, tile_n: int, dtype: str = "float32") -> Any:
+    """C += A @ B, k split among blocks that all add to C; B is stored (n, k)."""
+    steps = -(-k // 64 // splits)
+
+    @T.prim_func
+    def split_sum(
+        A: T.Tensor((m, k), "float16"), B: T.Tensor((n, k), "float16"), C: T.Tensor((m, n), dtype)
+    ):
+        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, 128), splits, threads=256) as (bx, by, bz):
+            a = T.alloc_shared((128, 64), "float16")
+            b = T.alloc_shared((tile_n, 64), "float16")
+            c = T.alloc_fragment((128, tile_n), "float32")
+            T.clear(c)
+            for step in T.Pipelined(steps, num_stages=2):
+                T.copy(A[by * 128, (bz * steps + step) * 64], a)
+                T.copy(B[bx * tile_n, (bz * steps + step) * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.atomic_add(C[by * 128, bx * tile_n], c)
+
+    return split_sum

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hopper_programs import Matmul, matmul
+from hopper_programs import Matmul, matmul, split_sum
 
 import tilecore
 from tilecore.compiler import lower
@@ -127,3 +127,26 @@ def test_a_store_leaves_under_the_next_tile() -> None:
 def test_loops_shorter_than_a_store_keep_it_at_their_end() -> None:
     text = lower(matmul(Matmul(256, 1280, 192, tile_n=256)), backend="cuda_hopper").source.text
     assert "hopper::store_tile<" in text and "store_panel" not in text
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-4), ("float16", 0.1)])
+def test_tiles_are_added_in_bulk(dtype: str, limit: float) -> None:
+    program = split_sum(200, 136, 320, 3, 64, dtype)
+    assert "true>(" in lower(program, backend="cuda_hopper").source.text
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((200, 320), (136, 320)))
+    start = rng.standard_normal((200, 136)).astype(dtype)
+    c = start.copy()
+    kernel(a, b, c)
+    want = start.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_allclose(c, want, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "tfloat32"])
+def test_sums_of_32_bits_leave_in_bulk(dtype: str) -> None:
+    case = Matmul(200, 104, 128, tile_n=96, trans_b=True, tile_k=32, dtype=dtype)
+    text = lower(matmul(case), backend="cuda_hopper").source.text
+    assert ("hopper::store_tile<" in text) == (dtype == "int8")  # one type, or a cast
+    got, want = run(case)
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=5e-2)

@@ -19,10 +19,10 @@ from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lane_scope import LANE
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
-from tilecore_backend_cuda_hopper.layout import descriptor_facts
+from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
 from tilecore_backend_cuda_hopper.overlap import register_counts
-from tilecore_backend_cuda_hopper.store import PANEL, SLOTS, accumulator_tile
+from tilecore_backend_cuda_hopper.store import PANEL_BYTES, SLOTS, accumulator_tile
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
     WGMMA_M,
@@ -152,9 +152,11 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
     registers, staging, lane, *at = stmt.args
     hints = dict(stmt.hints)
     layout = dict(printer.kernel.layouts)[str(hints["fragment"])]
-    assert isinstance(layout, FragmentLayout)
-    tile = accumulator_tile(layout)
+    assert isinstance(layout, FragmentLayout) and isinstance(staging, Region)
+    width = staging.buffer.dtype.bytes
+    tile = accumulator_tile(layout, LINE_BYTES // width)
     assert tile is not None
+    adds = str(bool(hints.get("adds"))).lower()
     function, part = "store_tile", ""
     if stmt.op == "bulk.store_held":
         function, part = "store_panel", f", {_expr(printer, at.pop(0))}"
@@ -168,9 +170,9 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
         group = f"tc::uniform({index} / {WARPGROUP})"
         coordinates[row_axis] = f"({coordinates[row_axis]}) + {group} * {rows}"
         index = f"{index} % {WARPGROUP}"
-    place = f"{_region(printer, staging)} + {group} * {SLOTS * WGMMA_M * PANEL}"
+    place = f"{_region(printer, staging)} + {group} * {SLOTS * PANEL_BYTES // width}"
     return (
-        f"hopper::{function}<{tile.columns}, {tile.row_tiles}, {row_axis}>"
+        f"hopper::{function}<{tile.columns}, {tile.row_tiles}, {row_axis}, {adds}>"
         f"({_region(printer, registers)}, {place}, {_map_name(printer, stmt)}, {index}, "
         f"{STORE_BARRIER} + {group}, hopper::at({', '.join(coordinates)}){part});"
     )

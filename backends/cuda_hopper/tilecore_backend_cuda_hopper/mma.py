@@ -42,8 +42,8 @@ WARPGROUP = 128
 SOURCE = "PTX ISA, Asynchronous Warpgroup Level Matrix Instructions, Register Fragments"
 
 _TYPES: dict[str, DType] = {
-    "f16": float16, "bf16": bfloat16, "tf32": tfloat32, "e4m3": float8_e4m3fn, "e5m2": float8_e5m2, "s8": int8,
-    "u8": uint8, "f32": float32, "s32": int32,
+    "f16": float16, "bf16": bfloat16, "tf32": tfloat32, "e4m3": float8_e4m3fn,
+    "e5m2": float8_e5m2, "s8": int8, "u8": uint8, "f32": float32, "s32": int32,
 }  # fmt: skip
 _KIND_OF: dict[tuple[DType, DType, DType], WgmmaKind] = {
     (_TYPES[kind.a], _TYPES[kind.b], _TYPES[kind.accumulator]): kind

@@ -1,7 +1,8 @@
-"""Accumulators on their way to global memory: rounded, staged in shared memory, stored in bulk.
+"""Accumulators on their way to global memory: rounded, staged in shared memory, stored in bulk, or
+added to what is there.
 
-Each warpgroup stages panels of 64 rows and 64 16-bit columns (128 bytes) in two slots of its own;
-one lane hands them to the copy engine. `hopper_tile.h` holds the code.
+Each warpgroup stages panels of 64 rows of 128 bytes (64 or 32 columns) in two slots of its own; one
+lane hands them to the copy engine. `hopper_tile.h` holds the code.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from dataclasses import dataclass
 
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan
 from tilecore.ir.buffers import Scope
-from tilecore.ir.dtypes import bfloat16, float16, float32
+from tilecore.ir.dtypes import bfloat16, float16, float32, int32
 from tilecore.ir.expr import const
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout, Mode, Swizzle
+from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, LINE_BYTES
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, accumulator_layout
 from tilecore_backend_cuda_hopper.overlap import LARGEST, REGISTERS
 from tilecore_backend_cuda_hopper.wgmma_source import WGMMA_M
 
-PANEL = 64
-"""Columns of a panel: one 128-byte row of a swizzled box."""
+_STORED = (
+    (float32, float16), (float32, bfloat16), (float32, float32), (int32, int32),
+)  # fmt: skip
+"""(accumulator, tensor) types."""
+PANEL_BYTES = WGMMA_M * LINE_BYTES
+"""A panel: 64 rows of 128 bytes, one row of a swizzled box each."""
 SLOTS = 2
 """Panels that a warpgroup may have under way."""
 SPARE_REGISTERS = 36
@@ -41,13 +47,14 @@ class AccumulatorTile:
     groups: int
 
 
-def accumulator_tile(layout: FragmentLayout) -> AccumulatorTile | None:
-    """The tile that a layout holds; None when it is no accumulator of warpgroups along rows."""
+def accumulator_tile(layout: FragmentLayout, panel: int) -> AccumulatorTile | None:
+    """The tile that a layout holds, in panels of so many columns; None when it is no accumulator
+    of warpgroups along rows."""
     if len(layout.axes) != 2 or layout.replication:
         return None
     rows, columns = layout.axes
     n = layout.shape[1]
-    if n % PANEL:
+    if n % panel:
         return None
     atom = accumulator_layout(n)
     if columns != atom.axes[1] or rows[:3] != atom.axes[0]:
@@ -68,16 +75,17 @@ def accumulator_tile(layout: FragmentLayout) -> AccumulatorTile | None:
 
 
 def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
-    """Boxes of 64 x 64 for the copy of a whole accumulator; None when lanes must store it."""
+    """Boxes of 64 rows of 128 bytes for a whole accumulator; None when lanes must store it."""
     from tilecore_backend_cuda_hopper.copy import is_mappable
 
     src, dst = request.copy.src, request.copy.dst
     layout = request.kernel.layout_of(src.buffer)
     if not isinstance(layout, FragmentLayout) or dst.buffer.scope is not Scope.GLOBAL:
         return None
-    if src.dtype != float32 or dst.dtype not in (float16, bfloat16):
+    if (src.dtype, dst.dtype) not in _STORED:
         return None
-    tile = accumulator_tile(layout)
+    panel = LINE_BYTES // dst.dtype.bytes
+    tile = accumulator_tile(layout, panel)
     shape = src.static_shape
     if tile is None or not is_mappable(dst.buffer) or shape != src.buffer.static_shape:
         return None
@@ -87,15 +95,17 @@ def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     if len(dst.axes) != 2 or dst.axes[1] != last or any(s != const(0) for s in src.starts):
         return None
     box = [1] * dst.buffer.rank
-    box[dst.axes[0]], box[last] = WGMMA_M, PANEL
-    modes = (Mode(tile.groups * SLOTS * WGMMA_M, PANEL),), (Mode(PANEL, 1),)
-    staging = Layout(modes, Swizzle(3, 3, 3))
-    return BulkCopyPlan("swizzle3", tuple(box), (), staging, _rounds(tile))
+    box[dst.axes[0]], box[last] = WGMMA_M, panel
+    modes = (Mode(tile.groups * SLOTS * WGMMA_M, panel),), (Mode(panel, 1),)
+    base = (CHUNK_BYTES // dst.dtype.bytes).bit_length() - 1
+    staging = Layout(modes, Swizzle(3, base, 3))
+    rounds = _rounds(tile) if dst.dtype.bytes == 2 else 0
+    return BulkCopyPlan("swizzle3", tuple(box), (), staging, rounds)
 
 
 def _rounds(tile: AccumulatorTile) -> int:
     """Panels that a warpgroup may store later; 0 where the rounded tile fits no registers."""
     sums = tile.row_tiles * tile.columns // 2
     _, most = REGISTERS.get(tile.groups, (0, LARGEST))
-    panels = tile.row_tiles * tile.columns // PANEL
+    panels = tile.row_tiles * tile.columns * 2 // LINE_BYTES
     return panels if sums + sums // 2 + SPARE_REGISTERS <= most else 0

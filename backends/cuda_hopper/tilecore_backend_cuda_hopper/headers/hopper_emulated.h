@@ -69,7 +69,10 @@ inline void cluster_sync(TC_HERE) {
 // For one block (`blocks` = 0: the lane's own) or for the first `blocks` of the cluster.
 void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
               int blocks, int text_line);
-void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, int text_line);
+// `add` adds so many bytes of elements to global memory; without it they are stored.
+using Adder = void (*)(void* to, const uint8_t* from, int bytes);
+void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, Adder add,
+               int text_line);
 void tma_store_commit();
 void tma_store_wait(int pending);
 #pragma GCC visibility pop
@@ -91,7 +94,19 @@ inline void bulk_load_shared(tc::shared_pointer<T> to, const TensorMap& map,
 }
 template <class T, int n>
 inline void bulk_store(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {
-  tma_store(map, from.place, where.v, n, text_line);
+  tma_store(map, from.place, where.v, n, nullptr, text_line);
+}
+template <class T>
+void add_elements(void* to, const uint8_t* from, int bytes) {
+  for (int at = 0; at < bytes; at += int(sizeof(T))) {
+    T one;
+    memcpy(&one, from + at, sizeof(T));
+    tc::emulator::update<T>(static_cast<uint8_t*>(to) + at, [&](T old) { return T(old + one); });
+  }
+}
+template <class T, int n>
+inline void bulk_store_add(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {
+  tma_store(map, from.place, where.v, n, add_elements<T>, text_line);
 }
 inline void bulk_store_commit() { tma_store_commit(); }
 template <int pending>

@@ -155,7 +155,8 @@ void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const i
   free(data);
 }
 
-void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, int text_line) {
+void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, Adder add,
+               int text_line) {
   if (!is_legal(from, map, rank, text_line)) tc::emulator::abandon();
   LaneHead& lane = tc::emulator::here();
   const int width = row_bytes(map), rows = box_rows(map);
@@ -171,7 +172,9 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
       const uint8_t* bytes = tc::emulator::shared_bytes(place.offset, uint32_t(count), place.rank);
       void* to = tc::emulator::global_write(
           reinterpret_cast<void*>(part.address + uint64_t(byte)), uint32_t(count), text_line);
-      if (bytes != nullptr) memcpy(to, bytes, size_t(count));
+      if (bytes == nullptr) return;
+      if (add != nullptr) add(to, bytes, count);
+      else memcpy(to, bytes, size_t(count));
     });
   }
 }

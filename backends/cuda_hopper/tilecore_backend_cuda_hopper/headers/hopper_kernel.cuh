@@ -91,6 +91,16 @@ TC_DEVICE void bulk_store(const TensorMap& map, T* source, At<n> where) {
   else if constexpr (n == 4) tc::tma_store(map, from, c[0], c[1], c[2], c[3]);
   else tc::tma_store(map, from, c[0], c[1], c[2], c[3], c[4]);
 }
+// The same, added to what is there.
+template <class T, int n>
+TC_DEVICE void bulk_store_add(const TensorMap& map, T* source, At<n> where) {
+  const u32 from = tc::shared_address(source);
+  const int* c = where.v;
+  static_assert(n <= 4, "axes of a tensor that tiles are added to");
+  if constexpr (n == 2) tc::tma_store_add(map, from, c[0], c[1]);
+  else if constexpr (n == 3) tc::tma_store_add(map, from, c[0], c[1], c[2]);
+  else tc::tma_store_add(map, from, c[0], c[1], c[2], c[3]);
+}
 TC_DEVICE void bulk_store_commit() { tc::tma_store_commit(); }
 template <int pending>
 TC_DEVICE void bulk_store_wait_read() { tc::tma_store_wait_read<pending>(); }

@@ -11,62 +11,84 @@ TC_DEVICE float max_bits(float a, float b, float c) {
   return tc::bit_cast<float>(w > z ? w : z);
 }
 
-// Rounds accumulators to T, two to a word.
-template <class T, int words>
-TC_DEVICE void hold(const float* registers, uint32_t* held) {
+// Rounds accumulators to T, two 16-bit ones to a word; 32-bit ones stay as they are.
+template <class T, int words, class Sum>
+TC_DEVICE void hold(const Sum* registers, uint32_t* held) {
   TC_UNROLL
-  for (int i = 0; i < words; ++i) held[i] = tc::pack<T>(registers[2 * i], registers[2 * i + 1]);
+  for (int i = 0; i < words; ++i) {
+    if constexpr (sizeof(T) == 2) held[i] = tc::pack<T>(registers[2 * i], registers[2 * i + 1]);
+    else held[i] = tc::bit_cast<uint32_t>(registers[i]);
+  }
 }
 
-// Stages one panel (64 rows, 64 columns, 128-byte swizzle) of a warpgroup's tile of row_tiles blocks of
-// 64 x columns, and stores it in bulk. `words`: the panel's, two elements each. `staging`: two panels of
-// this warpgroup. `where`: coordinates of the tile's first element, rows along `row_axis`.
-template <int columns, int row_tiles, int row_axis, class T, int rank>
+// Writes 16 words of a lane to a panel of 64 rows of 128 bytes, swizzled as the copy engine expects.
+template <class T>
+TC_DEVICE void fill_panel(const uint32_t* words, tc::shared_pointer<T> panel, int lane) {
+  if constexpr (sizeof(T) == 2) {
+    const int row = lane / 32 * 16 + lane % 16, half = lane % 32 / 16;
+    TC_UNROLL
+    for (int pair = 0; pair < 4; ++pair) {
+      alignas(16) T packed[8];
+      TC_UNROLL
+      for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(packed)[i] = words[pair * 4 + i];
+      const int chunk = (2 * pair + half) ^ (row & 7);
+      ampere::stmatrix<4>(panel + (row * 64 + chunk * 8), packed);
+    }
+  } else {  // lanes 4 g + t hold columns 2 t, 2 t + 1 of rows g and g + 8
+    const int first = lane / 32 * 16 + lane % 32 / 4, t = lane % 4;
+    TC_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int row = first + i % 2 * 8, chunk = (i / 2 * 2 + t / 2) ^ (row & 7);
+      alignas(8) T two[2] = {tc::bit_cast<T>(words[2 * i]), tc::bit_cast<T>(words[2 * i + 1])};
+      tc::store_shared<2>(panel + (row * 32 + chunk * 4 + t % 2 * 2), two);
+    }
+  }
+}
+
+// Stages one panel (64 rows of 128 bytes) of a warpgroup's tile of row_tiles blocks of 64 x columns, and
+// stores it in bulk, or adds it to what is there. `words`: the panel's. `staging`: two panels of this
+// warpgroup. `where`: coordinates of the tile's first element, rows along `row_axis`.
+template <int columns, int row_tiles, int row_axis, bool adds, class T, int rank>
 TC_DEVICE void stage_panel(const uint32_t* words, tc::shared_pointer<T> staging,
                            const TensorMap& map, int lane, int barrier, At<rank> where, int panel) {
-  constexpr int across = columns / 64, panels = row_tiles * across;
-  const int row = lane / 32 * 16 + lane % 16, half = lane % 32 / 16;
-  auto row_start = staging + (panel % 2 * 4096 + row * 64);
+  constexpr int width = 128 / sizeof(T), across = columns / width, panels = row_tiles * across;
+  const auto slot = staging + panel % 2 * (64 * width);
   const bool issues = lane == 0;
   // The copy engine has read what was staged here two panels ago: in an earlier tile, perhaps.
   if (issues && panel == 0 && panels % 2 != 0) bulk_store_wait_read<0>();
   else if (issues) bulk_store_wait_read<1>();
   tc::named_barrier(barrier, 128);
-  TC_UNROLL
-  for (int pair = 0; pair < 4; ++pair) {
-    alignas(16) T packed[8];
-    TC_UNROLL
-    for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(packed)[i] = words[pair * 4 + i];
-    const int chunk = (2 * pair + half) ^ (row & 7);
-    ampere::stmatrix<4>(row_start + chunk * 8, packed);
-  }
+  fill_panel(words, slot, lane);
   publish();
   tc::named_barrier(barrier, 128);
   if (issues) {
-    where.v[0] += panel % across * 64;
+    where.v[0] += panel % across * width;
     where.v[row_axis] += panel / across * 64;
-    bulk_store(map, staging + panel % 2 * 4096, where);
+    if constexpr (adds) bulk_store_add(map, slot, where);
+    else bulk_store(map, slot, where);
     bulk_store_commit();
   }
 }
 
 // One panel of a tile that is held rounded.
-template <int columns, int row_tiles, int row_axis, class T, int rank>
+template <int columns, int row_tiles, int row_axis, bool adds, class T, int rank>
 TC_DEVICE void store_panel(const uint32_t* held, tc::shared_pointer<T> staging,
                            const TensorMap& map, int lane, int barrier, At<rank> where, int panel) {
-  stage_panel<columns, row_tiles, row_axis>(held + panel * 16, staging, map, lane, barrier, where,
-                                            panel);
+  stage_panel<columns, row_tiles, row_axis, adds>(held + panel * 16, staging, map, lane, barrier,
+                                                  where, panel);
 }
 
 // All panels of a tile.
-template <int columns, int row_tiles, int row_axis, class T, int rank>
-TC_DEVICE void store_tile(const float* registers, tc::shared_pointer<T> staging,
+template <int columns, int row_tiles, int row_axis, bool adds, class Sum, class T, int rank>
+TC_DEVICE void store_tile(const Sum* registers, tc::shared_pointer<T> staging,
                           const TensorMap& map, int lane, int barrier, At<rank> where) {
+  constexpr int width = 128 / sizeof(T);
   TC_UNROLL
-  for (int panel = 0; panel < row_tiles * (columns / 64); ++panel) {
+  for (int panel = 0; panel < row_tiles * (columns / width); ++panel) {
     uint32_t words[16];
-    hold<T, 16>(registers + panel * 32, words);
-    stage_panel<columns, row_tiles, row_axis>(words, staging, map, lane, barrier, where, panel);
+    hold<T, 16>(registers + panel * (width / 2), words);
+    stage_panel<columns, row_tiles, row_axis, adds>(words, staging, map, lane, barrier, where,
+                                                    panel);
   }
 }
 
