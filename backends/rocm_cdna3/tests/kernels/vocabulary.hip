@@ -94,7 +94,7 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
   tc::fence_device();
   r[1] += tc::shuffle(r[0], 3) + tc::shuffle_xor(r[0], 1, 16) + tc::shuffle_down(r[0], 2);
   r[2] += float(tc::shuffle(D[0], 1)) + float(tc::vote_any(n > 1)) + float(tc::vote_all(n > 2));
-  const tc::lane_mask mask = tc::ballot(n > 3);
+  const tc::lane_mask mask = tc::ballot(n > 3) ^ tc::votes_of_32(n > 4);
   TC_LINE(2);
   atomics_of_all(I, SI);
   atomics_of_all(reinterpret_cast<unsigned*>(I), tc::shared_cast<unsigned>(S));
