@@ -7,6 +7,8 @@ from typing import Any
 from tilecore.hooks.records import DeviceInfo
 from tilecore.target import Target
 
+from .hip_api import device_properties, text_of
+
 
 def probe_device(target: Target) -> DeviceInfo | None:
     """The first device of the target's architecture; None without a ROCm runtime."""
@@ -19,13 +21,12 @@ def probe_device(target: Target) -> DeviceInfo | None:
     except RuntimeError:  # the binding's error for a missing libamdhip64, and ours below
         return None
     for ordinal in range(count):
-        properties = hip.hipDeviceProp_t()
-        _checked((*hip.hipGetDeviceProperties(properties, ordinal), None))
+        properties = _checked(device_properties(hip, ordinal))
         # "gfx942:sramecc+:xnack-": the name, then its settings.
-        arch, *settings = properties.gcnArchName.decode().split(":")
+        arch, *settings = text_of(properties.gcnArchName).split(":")
         if arch == target.arch:
             return DeviceInfo(
-                name=properties.name.decode(),
+                name=text_of(properties.name),
                 arch=arch,
                 processors=properties.multiProcessorCount,
                 memory_bytes=properties.totalGlobalMem,

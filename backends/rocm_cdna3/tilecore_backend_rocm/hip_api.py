@@ -55,9 +55,10 @@ class HipApi:
 
     def arch(self, ordinal: int) -> str:
         """A device's architecture, such as ``"gfx942"``."""
-        properties = self._hip.hipDeviceProp_t()
-        self._call("hipGetDeviceProperties", properties, ordinal)
-        return properties.gcnArchName.decode().split(":")[0]
+        status, properties = device_properties(self._hip, ordinal)
+        if int(status) != 0:
+            raise HipError("hipGetDeviceProperties", status)
+        return text_of(properties.gcnArchName).split(":")[0]
 
     @contextlib.contextmanager
     def on_device(self, ordinal: int) -> Generator[None, None, None]:
@@ -106,6 +107,24 @@ class HipApi:
         if int(status) != 0:
             raise HipError(name, status)
         return results[0] if results else None
+
+
+def device_properties(binding: Any, ordinal: int) -> tuple[Any, Any]:
+    """(status, hipDeviceProp_t) of a device.
+
+    hip-python of ROCm 10 makes the record itself; before, the caller did.
+    """
+    try:
+        status, properties = binding.hipGetDeviceProperties(ordinal)
+    except TypeError:
+        properties = binding.hipDeviceProp_t()
+        (status,) = binding.hipGetDeviceProperties(properties, ordinal)
+    return status, properties
+
+
+def text_of(value: str | bytes) -> str:
+    """Text of a record, which is bytes before ROCm 10."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @functools.lru_cache(maxsize=1)
