@@ -1,7 +1,9 @@
 """Kernels of this project beside their peers on one GPU, in one process.
 
-    python benchmarks/gpu.py --backend cuda_ampere [gemm attention rows] [--json FILE]
+    python benchmarks/gpu.py --backend cuda_ampere [gemm attention rows gemm_fp8 ...] [--json FILE]
         [--rows 0,3] [--tilelang PATH]
+
+Groups gemm_KIND, with the kinds of gemm_rows.py, are gemms of all kinds at their steady power.
 
 Random normal inputs; every result is checked in the same run against a float32 computation before
 it is timed; times are medians with the second-level cache flushed between calls. The ratio is
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attention_forward
+import gemm_rows
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -107,6 +110,12 @@ def gemm(backend: str, arch: str | None, count: int) -> None:
         triton_ms = triton_gemm(a, b, c, want)
         row |= {"triton_tflops": tera / triton_ms, "ratio_triton": triton_ms / ms}
         show(**row, resources=str(used))
+
+
+def gemms(backend: str, arch: str | None, count: int, kind: str) -> None:
+    """Gemms of one kind (`gemm_rows.KINDS`)."""
+    for row in gemm_rows.run(backend, arch, count, [kind]):
+        show(**row)
 
 
 def triton_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, want: torch.Tensor) -> float:
@@ -220,6 +229,7 @@ def main() -> None:
     np.random.seed(0)
     asked = {"tilelang": options.tilelang, "only": options.rows}
     known = {"gemm": gemm, "attention": functools.partial(attention, **asked), "rows": rows_of}
+    known |= {f"gemm_{kind}": functools.partial(gemms, kind=kind) for kind in gemm_rows.KINDS}
     for group in options.groups:
         try:
             known[group](options.backend, options.arch, options.configs)
@@ -230,7 +240,12 @@ def main() -> None:
             json.dump(rows, file, indent=1)
     for row in rows:
         ratios = {name: round(value, 3) for name, value in row.items() if "ratio" in name}
-        print(row["group"], row.get("kernel", row.get("shape")), row.get("causal", ""), ratios)
+        print(
+            row["group"],
+            row.get("kernel", row.get("shape", row.get("problem"))),
+            row.get("causal", ""),
+            ratios,
+        )
 
 
 if __name__ == "__main__":
