@@ -51,21 +51,23 @@ def gemm_configs(
 ) -> list[GemmConfig]:
     """Legal configurations, cheapest first by the model of this file."""
     if has_lanes(target):
-        depths = (2, 3, 4, 6, 8, 12) if target.has("bulk_copy") else (2, 3, 4)
-        space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, depths)
+        space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, target)
         legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
         return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
     return sorted(_core_space(m, n, k, element_bytes), key=lambda c: _core_cost(c, m, n, k))
 
 
-def _lane_space(k: int, depths: tuple[int, ...]) -> list[GemmConfig]:
+def _lane_space(k: int, target: Target) -> list[GemmConfig]:
+    # Where whole tiles are copied in bulk, one lane fills any number of slots, and matrix units
+    # take any number of columns: 192 is for sizes that 256 leaves half a round of.
+    bulk = target.has("bulk_copy")
     return [
         GemmConfig(block_m, block_n, block_k, stages, threads, panel=8)
         for block_m in (64, 128, 256)
-        for block_n in (64, 128, 256)
+        for block_n in ((64, 128, 192, 256) if bulk else (64, 128, 256))
         for block_k in (16, 32, 64, 128)
         for threads in (128, 256)
-        for stages in depths
+        for stages in ((2, 3, 4, 6, 8, 12) if bulk else (2, 3, 4))
         if block_k <= max(16, pow2_at_least(k))
     ]
 
