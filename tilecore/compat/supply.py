@@ -18,7 +18,10 @@ from tilecore.runtime.sizes import compile_sizes
 
 
 class TensorSupplyType(enum.Enum):
-    """How inputs are made. ``Auto``: small integers for integer dtypes, else normal numbers."""
+    """How inputs are made. ``Auto``: small integers for integer dtypes, else as ``Uniform``.
+
+    ``Uniform``: from -1 to 1. ``Normal``: mean -1, deviation 1. ``Randn``: mean 0, deviation 1.
+    """
 
     Integer = 1
     Uniform = 2
@@ -77,9 +80,10 @@ def make_tensor(shape: tuple[int, ...], dtype: DType, supply: TensorSupplyType) 
     if dtype.kind in ("int", "uint") or supply is TensorSupplyType.Integer:
         lowest = 0 if dtype.kind == "uint" else -2
         return torch.randint(lowest, 3, shape, device=device).to(kind)
-    if supply is TensorSupplyType.Uniform:
+    if supply in (TensorSupplyType.Uniform, TensorSupplyType.Auto):
         return (torch.rand(shape, device=device) * 2 - 1).to(kind)
-    return torch.randn(shape, device=device).to(kind)
+    mean = -1.0 if supply is TensorSupplyType.Normal else 0.0
+    return (torch.randn(shape, device=device) + mean).to(kind)
 
 
 @dataclass(frozen=True, slots=True)
