@@ -39,7 +39,7 @@ def test_atomics_run():
 
 
 def test_atomic_errors():
-    def body(R, which):
+    def body(R, which, bx):
         s = T.alloc_fragment((4,), "float32")
         t = T.alloc_shared((3,), "float32")
         if which == 0:
@@ -53,21 +53,21 @@ def test_atomic_errors():
         elif which == 4:
             T.atomic_add(R[0], 1, memory_order="strong")
         elif which == 5:
-            T.atomic_add(R, 1)
+            T.atomic_add(R, bx + 1, return_prev=True)
         else:
             T.atomic_add(R[0:4], t)
 
     macro = T.macro(body)
     for which, message in enumerate((
         "lives in the wrong memory", "is no place in memory", "takes one element",
-        "needs integers", "unknown memory order", "is no tile", "shapes differ",
+        "needs integers", "unknown memory order", "takes one element", "shapes differ",
     )):  # fmt: skip
         with pytest.raises(LanguageError, match=message):
 
             @T.prim_func
             def main(R: T.Tensor((4,), "float32")):
-                with T.Kernel(1):
-                    macro(R, which)  # noqa: B023
+                with T.Kernel(1) as bx:
+                    macro(R, which, bx)  # noqa: B023
 
 
 def test_core_intrinsics():

@@ -176,3 +176,34 @@ def test_a_nest_of_one_iteration_may_hold_tile_operations():
     a = np.arange(256, dtype=np.float32).reshape(16, 16) % 5
     c = np.zeros((16, 16), np.float32)
     assert np.array_equal(support.result(main, "C", A=a, C=c), a @ a)
+
+
+def test_private_memory_takes_products_and_atomics():
+    @T.prim_func
+    def main(A: T.Tensor((4, 6), "float32"), C: T.Tensor((6, 6), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_local((4, 6), "float32")
+            c = T.alloc_local((6, 6), "float32")
+            T.copy(A, a)
+            T.clear(c)
+            T.gemm(a, a, c, transpose_A=True)
+            T.atomic_add(c, 2)
+            T.atomic_max(c[0:4, :], a)
+            c[5, 5] = T.atomic_add(c[0, 0], 1, return_prev=True)
+            T.copy(c, C)
+
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+    expected = a.T @ a + 2
+    expected[:4] = np.maximum(expected[:4], a)
+    expected[5, 5] = expected[0, 0]
+    expected[0, 0] += 1
+    c = np.zeros((6, 6), np.float32)
+    assert np.array_equal(support.result(main, "C", A=a, C=c), expected)
+    with pytest.raises(LanguageError, match="operand C of a T.gemm in private memory lives in"):
+
+        @T.prim_func
+        def mixed(A: T.Tensor((4, 4), "float32")):
+            with T.Kernel(1, threads=32):
+                a = T.alloc_local((4, 4), "float32")
+                c = T.alloc_fragment((4, 4), "float32")
+                T.gemm(a, a, c)

@@ -8,12 +8,13 @@ from typing import Any
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Const, Load, Var, const
-from tilecore.ir.stmts import Atomic
+from tilecore.ir.stmts import Atomic, Parallel
 from tilecore.language import operators as ops
 from tilecore.language.allocate import alloc_local
 from tilecore.language.builder import Builder, current
 from tilecore.language.indexing import element_of
 from tilecore.language.locate import caller_loc, fail
+from tilecore.language.private_ops import local_atomic
 from tilecore.language.regions import head_region, is_head, match_shapes, region_of, require_scope
 from tilecore.language.tile_ops import tile_builder
 from tilecore.language.values import BufferValue, Cell, RegionValue, Scalar
@@ -40,6 +41,13 @@ def _atomic(
     tile = isinstance(value, BufferValue | RegionValue) or isinstance(
         dst, BufferValue | RegionValue
     )
+    if isinstance(dst, BufferValue | RegionValue) and ops.is_number(value):
+        region = region_of(dst, f"destination of {what}")
+        if region.buffer.scope is Scope.LOCAL:
+            local_atomic(op, region, value)
+            return None
+        _spread(builder, op, region, value, order)
+        return None
     if tile:
         if return_prev:
             fail(f"{what}(return_prev=True) takes one element", got="a tile")
@@ -60,6 +68,11 @@ def _element(
             got=ops.describe(dst),
         )
     buffer, indices = element
+    if buffer.scope is Scope.LOCAL and buffer.rank and not isinstance(dst, Cell):
+        _check_dtype(op, buffer.dtype, what)
+        place = Region(buffer, indices, (None,) * len(indices))
+        old = local_atomic(op, place, value)
+        return old if return_prev else None
     if not (isinstance(dst, Cell) and buffer.rank):
         require_scope(buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
     _check_dtype(op, buffer.dtype, what)
@@ -70,6 +83,20 @@ def _element(
     stmt = Atomic(op, region, expr, order, previous if return_prev else None, caller_loc())
     builder.emit(stmt, declares=names)
     return Scalar(previous) if return_prev else None
+
+
+def _spread(builder: Builder, op: str, region: Region, value: Any, order: str) -> None:
+    """One number into each element of a tile."""
+    what = f"T.atomic_{op}"
+    tile_builder(what)
+    require_scope(region.buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
+    _check_dtype(op, region.dtype, what)
+    expr = ops.to_dtype(value, region.dtype, f"value of {what}")
+    variables = tuple(Var(builder.unique("i"), int32) for _ in region.shape)
+    frame = builder.push("parallel", (var.name for var in variables))
+    place = Region(region.buffer, region.indices(variables), (None,) * region.buffer.rank)
+    builder.emit(Atomic(op, place, expr, order, None, caller_loc()))
+    builder.emit(Parallel(variables, region.shape, builder.pop(frame), (), caller_loc()))
 
 
 def _check_dtype(op: str, dtype: Any, what: str) -> None:
@@ -90,6 +117,11 @@ def _tile(builder: Builder, op: str, dst: Any, value: Any, order: str) -> None:
     else:
         target = region_of(dst, f"destination of {what}")
         source = region_of(value, f"value of {what}")
+    if target.buffer.scope is Scope.LOCAL:
+        _check_dtype(op, target.dtype, what)
+        source, target = match_shapes(source, target, what)
+        local_atomic(op, target, source)
+        return
     require_scope(target.buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
     _check_dtype(op, target.dtype, what)
     source, target = match_shapes(source, target, what)

@@ -18,6 +18,7 @@ from tilecore.language.indexing import element_of
 from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail, refuse
 from tilecore.language.loops import make_hints
+from tilecore.language.private_ops import local_copy, local_fill, local_gemm
 from tilecore.language.regions import (
     head_region,
     is_head,
@@ -92,6 +93,9 @@ def copy(
         return
     builder = tile_builder("T.copy")
     source, target = copy_regions(src, dst, "T.copy")
+    if Scope.LOCAL in (source.buffer.scope, target.buffer.scope):
+        local_copy(source, target)
+        return
     hints = make_hints(
         {
             "coalesced_width": coalesced_width,
@@ -137,6 +141,9 @@ def fill(buffer: Any, value: Any, annotations: Mapping[str, Any] | None = None) 
     builder = tile_builder("T.fill")
     region = region_of(buffer, "destination of T.fill")
     expr = ops.to_dtype(value, region.dtype, "fill value")
+    if region.buffer.scope is Scope.LOCAL:
+        local_fill(region, expr)
+        return
     builder.emit(Fill(region, expr, caller_loc()))
 
 
@@ -163,7 +170,7 @@ def gemm(
     Args:
         A: shared or fragment tile, (M, K), or (K, M) with `transpose_A`.
         B: shared or fragment tile, (K, N), or (N, K) with `transpose_B`.
-        C: fragment tile (M, N).
+        C: fragment tile (M, N). Where C is a local array, A and B may be local too: plain loops.
         transpose_A: A is stored transposed.
         transpose_B: B is stored transposed.
         policy: how C is divided among warps.
@@ -185,6 +192,14 @@ def gemm(
         normalise(region_of(value, f"operand {name} of T.gemm"), 2)
         for name, value in (("A", A), ("B", B), ("C", C))
     )
+    local = [region.buffer.scope is Scope.LOCAL for region in (a, b, c)]
+    if any(local):
+        for region, name in ((a, "A"), (b, "B"), (c, "C")):
+            scopes = (Scope.LOCAL,) if name == "C" else (Scope.LOCAL, Scope.SHARED, Scope.GLOBAL)
+            require_scope(region.buffer, scopes, f"operand {name} of a T.gemm in private memory")
+        _check_gemm(a, b, c, bool(transpose_A), bool(transpose_B))
+        local_gemm(a, b, c, bool(transpose_A), bool(transpose_B), ops.truth(clear_accum))
+        return
     for region, name in ((a, "A"), (b, "B")):
         require_scope(region.buffer, (Scope.SHARED, Scope.FRAGMENT), f"operand {name} of T.gemm")
     require_scope(c.buffer, (Scope.FRAGMENT,), "operand C of T.gemm")

@@ -24,6 +24,15 @@ def _replaced(value: Any) -> Any:
     return "cpu" if _is_accelerator(value) else value
 
 
+_DIVISIONS = (torch.Tensor.__truediv__, torch.Tensor.div, torch.div, torch.true_divide)
+
+
+def _divides_by_number(value: Any, by: Any) -> bool:
+    """A float tensor by a number: an accelerator multiplies with the number's reciprocal."""
+    plain = isinstance(by, int | float) and not isinstance(by, bool) and by != 0
+    return plain and isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 class OnHost(TorchFunctionMode):
     """Every tensor that would be made on, or moved to, an accelerator is made on the host."""
 
@@ -38,6 +47,8 @@ class OnHost(TorchFunctionMode):
         if kwargs.get("device") == "cpu" and func is torch.Tensor.to and "index" in kwargs:
             kwargs.pop("index")
         args = (args[0], *map(_replaced, args[1:])) if args else args
+        if func in _DIVISIONS and len(args) == 2 and _divides_by_number(*args) and not kwargs:
+            return torch.mul(args[0], 1.0 / args[1])
         return func(*args, **kwargs)
 
 

@@ -127,6 +127,8 @@ def _outside_reason(error: BaseException) -> str | None:
 
 
 def _inner_form(error: BaseException) -> str | None:
+    if "No module named 'tilelang'" in str(error):
+        return "runs a tool of another compiler in a process of its own"
     if isinstance(error, FileNotFoundError):
         return f"reads a file of another compiler's sources: {error.filename}"
     if isinstance(error, TypeError) and "__init__() got an unexpected keyword" in str(error):

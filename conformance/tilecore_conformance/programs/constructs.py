@@ -286,7 +286,43 @@ def one_block(rng: np.random.Generator, size: int) -> Experiment:
     return Experiment(one_block, (x,), (output((size,), "float32"),), expected)
 
 
+def private_product(
+    rng: np.random.Generator, shape: list[int], turned: list[bool], threads: int
+) -> Experiment:
+    """T.gemm and T.atomic_max on local arrays."""
+    m, n, k = shape
+    a_shape = (k, m) if turned[0] else (m, k)
+    b_shape = (n, k) if turned[1] else (k, n)
+
+    @T.prim_func
+    def private_product(
+        A: T.Tensor(a_shape, "float32"),
+        B: T.Tensor(b_shape, "float32"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_local(a_shape, "float32")
+            b = T.alloc_local((b_shape[0] + 1, b_shape[1]), "float32")
+            c = T.alloc_local((m, n), "float32")
+            T.copy(A, a)
+            T.copy(B[0, 0], b)  # one row too many: it is zero
+            T.clear(c)
+            T.gemm(a, b[0 : b_shape[0], :], c, transpose_A=turned[0], transpose_B=turned[1])
+            T.atomic_max(c, 1)
+            T.atomic_add(c[0, 0], b[b_shape[0], 0])
+            T.copy(c, C)
+
+    a, b = (rng.integers(-4, 5, one).astype(np.float32) for one in (a_shape, b_shape))
+
+    def expected() -> tuple[Expected, ...]:
+        left = a.astype(np.float64).T if turned[0] else a.astype(np.float64)
+        right = b.astype(np.float64).T if turned[1] else b.astype(np.float64)
+        return (Expected(np.maximum(left @ right, 1)),)
+
+    return Experiment(private_product, (a, b), (output((m, n), "float32"),), expected)
+
+
 BUILDERS = (
     persistent_scheduler, nested_parallel, while_block, transpose_stack, directed_rounding,
-    turned_reducer, packed_previous, rounded_cast, one_block,
+    turned_reducer, packed_previous, rounded_cast, one_block, private_product,
 )  # fmt: skip
