@@ -23,6 +23,7 @@ import tilecore
 from tilecore.targets import choose_target
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
+from tilecore_kernels.flash_attention_fp8 import FLASH_ATTENTION_FP8
 
 SETTLE_MS = 120
 MEASURE_MS = 150
@@ -205,6 +206,60 @@ def peers(tilelang: str | None) -> dict[str, Callable[..., Call]]:
     if tilelang is not None:
         found["tilelang"] = tilelang_peer(tilelang)
     return found
+
+
+# --- 8-bit floats --------------------------------------------------------------------------------
+
+FP8_ROWS = (Row(1, 16, 16, 16384, 128), Row(1, 8, 8, 16384, 256))
+FP8_CONFIGS = {
+    128: ((128, 160, 2, 256), (128, 224, 2, 256), (192, 96, 3, 384), (128, 160, 3, 256)),
+    256: ((128, 96, 2, 256), (128, 128, 2, 256), (128, 96, 3, 256)),
+}
+
+
+def in_8_bits(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x in float8_e4m3fn, one float32 scale a head)."""
+    scale = x.float().abs().amax(dim=(2, 3)) / 448.0
+    return (x.float() / scale[:, :, None, None]).to(torch.float8_e4m3fn), scale
+
+
+def of_last_queries(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention of the last 256 queries in float64, without a mask."""
+    weights = (q[:, :, -256:].double() @ k.double().transpose(2, 3)) * q.shape[3] ** -0.5
+    return torch.softmax(weights, -1) @ v.double()
+
+
+def fp8_result(backend: str, arch: str | None, row: Row, causal: bool) -> dict[str, Any]:
+    """The fastest 8-bit configuration of a row, and its error beside that of float16."""
+    q, k, v = inputs(row)
+    eight = [in_8_bits(x) for x in (q, k, v)]
+    arguments = (*(x for x, _ in eight), *(scale for _, scale in eight))
+    out = torch.empty_like(q)
+    want = None if causal else of_last_queries(q, k, v)
+    sixteen = torch_peer(SDPBackend.CUDNN_ATTENTION)(q, k, v, causal)()
+    best: dict[str, Any] = {}
+    for tiles in FP8_CONFIGS[row.dim]:
+        problem = row.problem(causal, "float8_e4m3fn")
+        config = AttentionConfig(*tiles)
+        try:
+            program = FLASH_ATTENTION_FP8.program(problem, config)
+            kernel = tilecore.compile(program, backend=backend, arch=arch)
+            kernel(*arguments, out)
+            error = relative_error(out, sixteen)
+            ms = milliseconds(lambda kernel=kernel: kernel(*arguments, out), SETTLE_MS, MEASURE_MS)
+        except Exception:
+            traceback.print_exc(limit=-2)
+            continue
+        used = kernel.resources[-1]
+        speed = row.tera_flop(causal) / ms * 1e3
+        print(f"  fp8 {config}: {speed:.0f} TFLOP/s, error {error:.3g}, {used}", flush=True)
+        if error <= 0.1 and speed > best.get("tflops", 0.0):
+            best = {"tflops": speed, "config": str(config), "error_to_fp16": error}
+            if want is not None:
+                best["error_fp8"] = relative_error(out[:, :, -256:], want)
+                best["error_fp16"] = relative_error(sixteen[:, :, -256:], want)
+    shape = list(dataclasses.astuple(row))
+    return {"group": "attention_fp8", "shape": shape, "causal": causal, **best}
 
 
 def row_result(

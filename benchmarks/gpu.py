@@ -191,6 +191,13 @@ def attention(backend: str, arch: str | None, count: int, tilelang: str | None, 
         print(f"attention: ratio to the best peer {mean:.3f}, least {min(ratios):.3f}", flush=True)
 
 
+def attention_fp8(backend: str, arch: str | None, count: int) -> None:
+    """8-bit attention of long sequences."""
+    for row in attention_forward.FP8_ROWS:
+        for causal in (False, True):
+            show(**attention_forward.fp8_result(backend, arch, row, causal))
+
+
 def rows_of(backend: str, arch: str | None, count: int) -> None:
     """Softmax and rms_norm against the bandwidth of a plain copy of as many bytes."""
     target = choose_target(backend, arch)
@@ -228,7 +235,12 @@ def main() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     asked = {"tilelang": options.tilelang, "only": options.rows}
-    known = {"gemm": gemm, "attention": functools.partial(attention, **asked), "rows": rows_of}
+    known = {
+        "gemm": gemm,
+        "attention": functools.partial(attention, **asked),
+        "rows": rows_of,
+        "attention_fp8": attention_fp8,
+    }
     known |= {f"gemm_{kind}": functools.partial(gemms, kind=kind) for kind in gemm_rows.KINDS}
     for group in options.groups:
         try:

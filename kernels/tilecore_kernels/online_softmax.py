@@ -62,16 +62,20 @@ def new_rows(count):
 
 
 @T.macro
-def weigh_scores(rows, scores, columns, scale):
-    """Replace a tile of scores by its weights; `rows.previous` becomes the accumulators' factor."""
+def weigh_scores(rows, scores, columns, scale, slack=SLACK, lift=0.0):
+    """Replace a tile of scores by its weights; `rows.previous` becomes the accumulators' factor.
+
+    A new anchor is `lift` powers of two below the peak: weights are up to ``2 ** (lift + slack)``.
+    """
     peak, previous, anchor, part, total = (
         rows.peak, rows.previous, rows.anchor, rows.part, rows.total,
     )  # fmt: skip
     T.copy(anchor, previous)
     T.reduce_max(scores, peak, dim=1, clear=False)
     for i in T.Parallel(rows.count):
-        grown = peak[i] * scale - anchor[i] > SLACK
-        anchor[i] = T.if_then_else(grown, peak[i] * scale, anchor[i])
+        top = peak[i] * scale - lift if lift else peak[i] * scale
+        grown = top - anchor[i] > slack
+        anchor[i] = T.if_then_else(grown, top, anchor[i])
     for i, j in T.Parallel(rows.count, columns):
         scores[i, j] = T.exp2(scores[i, j] * scale - anchor[i])
     T.reduce_sum(scores, part, dim=1)
@@ -101,14 +105,14 @@ def add_sink(rows, sink):
 
 
 @T.macro
-def normalize(rows, out, columns):
-    """Divide an accumulator by the rows' sums; rows without a visible key become 0.
+def normalize(rows, out, columns, factor=1.0):
+    """Divide an accumulator by the rows' sums, times `factor`; rows without a visible key become 0.
 
     A nan sum is kept: it answers a nan in the input.
     """
     part, total = rows.part, rows.total
     for i in T.Parallel(rows.count):
-        part[i] = T.if_then_else(total[i] == 0.0, 0.0, 1.0 / total[i])
+        part[i] = T.if_then_else(total[i] == 0.0, 0.0, factor / total[i])
     for i, j in T.Parallel(rows.count, columns):
         out[i, j] = out[i, j] * part[i]
 

@@ -161,16 +161,39 @@ def loop_layout(
         if derived is None or derived in seen:
             continue
         seen.add(derived)
-        fitting = sum(
-            register_map(nest, extents, a, derived, f, threads) is not None for a, f in known
-        )
+
+        def fits(loop: FragmentLayout) -> int:
+            return sum(
+                register_map(nest, extents, a, loop, f, threads) is not None for a, f in known
+            )
+
+        fitting = fits(derived)
         if fitting == len(known):
             return derived
+        halved = _halved(derived)
+        if halved != derived and fits(halved) == len(known):
+            return halved
         covered = sum(isinstance(index, Var) for index in access.indices)
         candidates.append((fitting * 8 + covered, derived))
     if candidates:
         return max(candidates, key=lambda item: item[0])[1]
     return default_spread(extents, vector_width(nest, ranges, threads), threads)
+
+
+def _halved(layout: FragmentLayout) -> FragmentLayout:
+    """The same layout, its register loops cut so that neighbours may take different places.
+
+    Permutations of a few elements are affine in the digits of shorter loops.
+    """
+
+    def cut(mode: FragmentMode) -> tuple[FragmentMode, ...]:
+        if mode.space != REGISTER or mode.extent % 2 or mode.extent == 2:
+            return (mode,)
+        inner = FragmentMode(2, REGISTER, mode.stride)
+        return inner, FragmentMode(mode.extent // 2, REGISTER, 2 * mode.stride)
+
+    axes = tuple(tuple(part for mode in axis for part in cut(mode)) for axis in layout.axes)
+    return FragmentLayout(axes, layout.replication)
 
 
 def _layout_from(

@@ -161,7 +161,7 @@ class VectorAccesses:
         return result
 
     def pack(self, body: Block) -> Block | None:
-        """The loop over the digit as pairs of conversions to a 16-bit float, one instruction each.
+        """The loop over the digit as pairs of conversions to a 16-bit or 8-bit float, one each.
 
         None unless the body is one store of a converted float32 to neighbouring registers.
         """
@@ -169,7 +169,7 @@ class VectorAccesses:
             return None
         store = body[0]
         value, dtype = store.value, store.buffer.dtype
-        if store.buffer.scope is not Scope.LOCAL or not dtype.is_float or dtype.bits != 16:
+        if store.buffer.scope is not Scope.LOCAL or not dtype.is_float or dtype.bits > 16:
             return None
         if not isinstance(value, Cast) or dtype_of_expr(value.a) != float32:
             return None

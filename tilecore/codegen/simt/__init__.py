@@ -16,10 +16,13 @@ from tilecore.ir.signature import kernel_arguments
 from tilecore.target import Target
 
 HELPERS = """\
-// Two neighbouring 16-bit registers from two floats, by one conversion where the target has it.
+// Two neighbouring 16-bit or 8-bit registers from two floats, by one conversion where there is one.
 template <class T>
 TC_DEVICE void store_pair(T* registers, float low, float high) {
-  *reinterpret_cast<uint32_t*>(registers) = tc::pack<T>(low, high);
+  if constexpr (sizeof(T) == 2)
+    *reinterpret_cast<uint32_t*>(registers) = tc::pack<T>(low, high);
+  else
+    *reinterpret_cast<uint16_t*>(registers) = uint16_t(tc::pack4<T>(low, high, 0.0f, 0.0f));
 }
 """
 
