@@ -14,6 +14,7 @@ from tilecore.testing import tolerances
 from tilecore.testing.tolerances import Tolerance
 from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.attention_problem import reference as attention_reference
+from tilecore_kernels.backward_problem import weights_of
 
 Bound = Any
 
@@ -70,3 +71,38 @@ def attention(
     if problem.has_lse:
         found.append(score_error + weights.of_magnitude + rounding(values[1], "float32", steps=4))
     return found
+
+
+def attention_backward(
+    problem: AttentionProblem, arrays: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]
+) -> list[Bound]:
+    """Gradients of attention: what roundings of weights and slopes may add up to.
+
+    With |A| the sizes behind ``dO V^T - D``, a slope is off by at most ``P |A|`` times the weights'
+    relative error, their products' and two roundings; gradients are sums of these.
+    """
+    p = problem
+    q, k, v, out, sums, grad = (np.abs(array.astype(np.float64)) for array in arrays[:6])
+    group = p.heads // p.kv_heads
+    keys, values_ = (np.repeat(x, group, axis=1) for x in (k, v))
+    sizes = np.einsum("bhqd,bhkd->bhqk", q, keys, optimize=True) * p.scale
+    products = tolerances.contraction("float32", max(p.dim, p.dim_v), inputs=p.dtype)
+    score_error = products.bound(sizes, sizes) + np.finfo(np.float32).eps * sums[..., None]
+    score_error = np.where(np.isfinite(score_error), score_error, 0.0)  # rows that see nothing
+    weights = weights_of(p, *arrays)
+    rounding_of = tolerances.rounding(p.dtype, 2) + tolerances.function("float32", 2)
+    rounding_of += tolerances.reduction("float32", max(p.q_len * group, p.kv_len, p.dim_v))
+    relative = np.expm1(2.0 * score_error) + rounding_of.relative + rounding_of.of_magnitude
+    inner = np.einsum("bhqd,bhkd->bhqk", grad, values_, optimize=True)
+    inner += (out * grad).sum(axis=-1, keepdims=True)
+    weight_error, slope_error = weights * relative, weights * inner * relative
+
+    def shared(x: np.ndarray) -> np.ndarray:
+        return x.reshape(p.batch, p.kv_heads, group, *x.shape[2:]).sum(axis=2)
+
+    errors = (
+        np.einsum("bhqk,bhkd->bhqd", slope_error, keys, optimize=True) * p.scale,
+        shared(np.einsum("bhqk,bhqd->bhkd", slope_error, q, optimize=True)) * p.scale,
+        shared(np.einsum("bhqk,bhqd->bhkd", weight_error, grad, optimize=True)),
+    )
+    return [e + rounding(x, p.dtype) for e, x in zip(errors, values, strict=True)]

@@ -93,6 +93,13 @@ SMALL: dict[str, tuple[Any, ...]] = {
         AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True, has_sinks=True),
         with_heads_inside(AttentionProblem(2, 4, 33, 16, kv_heads=2, kv_len=17, dim_v=8)),
     ),
+    "attention_backward": (
+        AttentionProblem(1, 2, 33, 16, has_lse=True),
+        AttentionProblem(2, 4, 17, 16, kv_heads=2, kv_len=33, right=0, has_lse=True),
+        AttentionProblem(1, 2, 33, 16, kv_len=7, right=0, dim_v=8, has_lse=True),
+        AttentionProblem(2, 2, 40, 16, kv_heads=1, left=5, right=3, padded=True),
+        with_heads_inside(AttentionProblem(2, 2, 33, 16, "float16", right=0, has_lse=True)),
+    ),
     "flash_decode": (
         DecodeProblem(1, 4, 33, 16),
         DecodeProblem(3, 8, 130, 16, kv_heads=2, dim_v=32, heads_inside=True),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilecore_kernels.attention_backward import ATTENTION_BACKWARD
 from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Family] = {
         SPLIT_GEMM,
         GEMV,
         FLASH_ATTENTION,
+        ATTENTION_BACKWARD,
         FLASH_DECODE,
         MLA_DECODE,
     )

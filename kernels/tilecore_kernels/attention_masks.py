@@ -21,26 +21,54 @@ def key_tiles(problem, first_q, rows, shift, limit, tile_k):
 
 
 @T.macro
-def hide_invisible(problem, scores, first_q, first_k, shift, limit):
-    """Set the scores of pairs that see nothing of each other to -inf.
+def query_tiles(problem, first_k, keys, shift, q_len, tile_q):
+    """(first, one past the last) tile of queries that see keys ``first_k ... first_k + keys``.
 
-    Only tiles on an edge of what is visible pay for it.
+    Key j is seen by the queries ``j - shift - right <= i <= j - shift + left``.
     """
-    tile_q, tile_k = (int(extent) for extent in scores.shape)
-    # A causal mask ends at the last key by itself.
-    has_limit = problem.padded or problem.right is None or problem.right > 0
-    whole = first_k + tile_k <= limit if has_limit else True
+    begin, end = 0, T.ceildiv(q_len, tile_q)
     if problem.right is not None:
-        whole = whole and first_k + tile_k - 1 <= first_q + shift + problem.right
+        begin = T.min(T.max(0, first_k - shift - problem.right) // tile_q, end)
     if problem.left is not None:
-        whole = whole and first_k >= first_q + tile_q - 1 + shift - problem.left
-    if not whole:
+        last = T.max(0, T.min(q_len, first_k + keys - shift + problem.left))
+        end = T.max(begin, T.ceildiv(last, tile_q))
+    return begin, end
+
+
+def has_limit(problem):
+    """Whether the number of keys must be asked for: a causal mask ends at the last by itself."""
+    return problem.padded or problem.right is None or problem.right > 0
+
+
+@T.macro
+def is_visible(problem, query, key, shift, limit):
+    """Whether a query sees a key."""
+    visible = key < limit if has_limit(problem) else True
+    if problem.right is not None:
+        visible = visible and key <= query + shift + problem.right
+    if problem.left is not None:
+        visible = visible and key >= query + shift - problem.left
+    return visible
+
+
+@T.macro
+def is_whole(problem, first_q, count_q, first_k, count_k, shift, limit):
+    """Whether all queries of a tile see all its keys: only other tiles pay for a mask."""
+    whole = first_k + count_k <= limit if has_limit(problem) else True
+    if problem.right is not None:
+        whole = whole and first_k + count_k - 1 <= first_q + shift + problem.right
+    if problem.left is not None:
+        whole = whole and first_k >= first_q + count_q - 1 + shift - problem.left
+    return whole
+
+
+@T.macro
+def hide_invisible(problem, scores, first_q, first_k, shift, limit):
+    """Set the scores of pairs that see nothing of each other to -inf."""
+    tile_q, tile_k = (int(extent) for extent in scores.shape)
+    if not is_whole(problem, first_q, tile_q, first_k, tile_k, shift, limit):
         for i, j in T.Parallel(tile_q, tile_k):
-            visible = first_k + j < limit if has_limit else True
-            if problem.right is not None:
-                visible = visible and first_k + j <= first_q + i + shift + problem.right
-            if problem.left is not None:
-                visible = visible and first_k + j >= first_q + i + shift - problem.left
+            visible = is_visible(problem, first_q + i, first_k + j, shift, limit)
             scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
 
 

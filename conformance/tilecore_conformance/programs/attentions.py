@@ -17,6 +17,7 @@ from tilecore_kernels.attention_problem import (
     AttentionProblem,
     with_heads_inside,
 )
+from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
 from tilecore_kernels.score_mods import Alibi, Softcap
 
@@ -61,6 +62,31 @@ def attention(
     out, *others = experiment.outputs
     stored = np.ascontiguousarray(out.swapaxes(1, 2)).swapaxes(1, 2)
     return replace(experiment, outputs=(stored, *others))
+
+
+def attention_backward(
+    rng: np.random.Generator,
+    q_len: int,
+    dim: int = 32,
+    heads: int = 2,
+    batch: int = 1,
+    tile: list[int] | None = None,
+    threads: int = 64,
+    num_stages: int = 2,
+    causal: bool = False,
+    **problem: Any,
+) -> Experiment:
+    """Gradients of attention; `tile` is what a block owns and one of its steps."""
+    own, step = tile or [32, 32]
+    right = 0 if causal else problem.pop("right", None)
+    p = AttentionProblem(batch, heads, q_len, dim, right=right, has_lse=True, **problem)
+    config = BackwardConfig(own, step, own, step, num_stages, threads)
+    arrays = FAMILIES["attention_backward"].inputs(p, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        return bounds.attention_backward(p, arrays, values)
+
+    return experiment_of("attention_backward", p, config, arrays, allowed)
 
 
 def _decode(
@@ -123,4 +149,4 @@ def mla_decode(
     return _decode(rng, "mla_decode", p, tile or [16, 32], threads, num_stages, num_splits)
 
 
-BUILDERS: tuple[Any, ...] = (attention, flash_decode, mla_decode)
+BUILDERS: tuple[Any, ...] = (attention, attention_backward, flash_decode, mla_decode)

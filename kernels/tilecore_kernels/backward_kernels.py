@@ -1,0 +1,141 @@
+"""The three kernels of attention's backward pass; `attention_backward` says what they compute."""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+import tilecore.language as T
+from tilecore_kernels.attention_masks import is_visible, is_whole, key_tiles, query_tiles
+from tilecore_kernels.online_softmax import LOG2_E
+
+DELTA_ROWS = 16
+"""Rows of one block of the kernel that computes D."""
+
+
+@T.macro
+def compute_deltas(p, Out, dOut, Delta):
+    """A kernel: ``D_i = sum_d O_id dO_id``."""
+    with T.Kernel(T.ceildiv(p.q_len, DELTA_ROWS), p.heads, p.batch, threads=128) as (
+        bx,
+        head,
+        batch,
+    ):
+        products = T.alloc_fragment((DELTA_ROWS, p.dim_v), "float32")
+        delta = T.alloc_fragment((DELTA_ROWS,), "float32")
+        first = bx * DELTA_ROWS
+        for i, d in T.Parallel(DELTA_ROWS, p.dim_v):
+            grad = T.cast(dOut[batch, head, first + i, d], "float32")
+            products[i, d] = grad * T.cast(Out[batch, head, first + i, d], "float32")
+        T.reduce_sum(products, delta, dim=1)
+        T.copy(delta, Delta[batch, head, first : first + DELTA_ROWS])
+
+
+@T.macro
+def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
+    """A kernel: dK and dV; a block owns keys and walks the queries that see them."""
+    dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
+    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    tile_k, tile_q = config.block_k, config.step_q
+    with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
+        bx,
+        kv_head,
+        batch,
+    ):
+        k = T.alloc_shared((tile_k, p.dim), dtype)
+        v = T.alloc_shared((tile_k, p.dim_v), dtype)
+        q = T.alloc_shared((tile_q, p.dim), dtype)
+        grad = T.alloc_shared((tile_q, p.dim_v), dtype)
+        lse = T.alloc_shared((tile_q,), "float32")
+        delta = T.alloc_shared((tile_q,), "float32")
+        weights = T.alloc_fragment((tile_k, tile_q), "float32")
+        slopes = T.alloc_fragment((tile_k, tile_q), "float32")
+        weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+        slopes_in = slopes if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+        dk = T.alloc_fragment((tile_k, p.dim), "float32")
+        dv = T.alloc_fragment((tile_k, p.dim_v), "float32")
+        first_k = bx * tile_k
+        limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
+        T.copy(K[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim], k)
+        T.copy(V[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v], v)
+        T.clear(dk)
+        T.clear(dv)
+        begin, end = query_tiles(p, first_k, tile_k, shift, p.q_len, tile_q)
+        each = end - begin
+        for step in T.Pipelined(group * each, num_stages=config.num_stages):
+            head = kv_head * group + step // each
+            first_q = (begin + step % each) * tile_q
+            T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
+            T.copy(LSE[batch, head, first_q : first_q + tile_q], lse)
+            T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
+            T.copy(Delta[batch, head, first_q : first_q + tile_q], delta)
+            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+            for j, i in T.Parallel(tile_k, tile_q):
+                weights[j, i] = T.exp2(weights[j, i] * scale - lse[i] * LOG2_E)
+            if not is_whole(p, first_q, tile_q, first_k, tile_k, shift, limit):
+                for j, i in T.Parallel(tile_k, tile_q):
+                    seen = is_visible(p, first_q + i, first_k + j, shift, limit)
+                    weights[j, i] = T.if_then_else(seen, weights[j, i], 0.0)
+            for j, i in T.Parallel(tile_k, tile_q):
+                slopes[j, i] = weights[j, i] * (slopes[j, i] - delta[i])
+            if dtype != "float32":
+                T.copy(weights, weights_in)
+            T.gemm(weights_in, grad, dv, policy=by_rows)
+            if dtype != "float32":
+                T.copy(slopes, slopes_in)
+            T.gemm(slopes_in, q, dk, policy=by_rows)
+        for j, d in T.Parallel(tile_k, p.dim):
+            dk[j, d] = dk[j, d] * p.scale
+        T.copy(dv, dV[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v])
+        T.copy(dk, dK[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim])
+
+
+@T.macro
+def queries(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dQ):
+    """A kernel: dQ; a block owns queries and walks the keys that they see."""
+    dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
+    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    tile_q, tile_k = config.block_q, config.step_k
+    with T.Kernel(T.ceildiv(p.q_len, tile_q), p.heads, p.batch, threads=config.threads) as (
+        bx,
+        head,
+        batch,
+    ):
+        q = T.alloc_shared((tile_q, p.dim), dtype)
+        grad = T.alloc_shared((tile_q, p.dim_v), dtype)
+        k = T.alloc_shared((tile_k, p.dim), dtype)
+        v = T.alloc_shared((tile_k, p.dim_v), dtype)
+        weights = T.alloc_fragment((tile_q, tile_k), "float32")
+        slopes = T.alloc_fragment((tile_q, tile_k), "float32")
+        slopes_in = slopes if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
+        lse = T.alloc_fragment((tile_q,), "float32")
+        delta = T.alloc_fragment((tile_q,), "float32")
+        dq = T.alloc_fragment((tile_q, p.dim), "float32")
+        last_tile = T.ceildiv(p.q_len, tile_q) - 1
+        first_q = (last_tile - bx if p.right is not None else bx) * tile_q
+        limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
+        T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
+        T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
+        T.clear(dq)
+        for i in T.Parallel(tile_q):
+            lse[i] = LSE[batch, head, first_q + i] * LOG2_E
+            delta[i] = Delta[batch, head, first_q + i]
+        begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
+        for step in T.Pipelined(begin, end, num_stages=config.num_stages):
+            first_k = step * tile_k
+            T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
+            T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)
+            T.gemm(q, k, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+            T.gemm(grad, v, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+            for i, j in T.Parallel(tile_q, tile_k):
+                weights[i, j] = T.exp2(weights[i, j] * scale - lse[i])
+            if not is_whole(p, first_q, tile_q, first_k, tile_k, shift, limit):
+                for i, j in T.Parallel(tile_q, tile_k):
+                    seen = is_visible(p, first_q + i, first_k + j, shift, limit)
+                    weights[i, j] = T.if_then_else(seen, weights[i, j], 0.0)
+            for i, j in T.Parallel(tile_q, tile_k):
+                slopes[i, j] = weights[i, j] * (slopes[i, j] - delta[i])
+            if dtype != "float32":
+                T.copy(slopes, slopes_in)
+            T.gemm(slopes_in, k, dq, policy=by_rows)
+        for i, d in T.Parallel(tile_q, p.dim):
+            dq[i, d] = dq[i, d] * p.scale
+        T.copy(dq, dQ[batch, head, first_q : first_q + tile_q, 0 : p.dim])
