@@ -53,7 +53,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     with_producers = PipelinePlan(
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
-        takes_tiles=True, alternates=fits_twice(request),
+        takes_tiles=True, alternates=fits_twice(request), turn_lanes=WARPGROUP,
     )  # fmt: skip
     return with_overlap(with_producers, request)
 
