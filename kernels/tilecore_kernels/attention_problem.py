@@ -243,7 +243,36 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
         for threads in (*((512,) if waits else ()), 256, 128, 64, target.lanes_per_warp)
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    return sorted(legal, key=lambda c: _cost(c, target))
+    ranked = sorted(legal, key=lambda c: _cost(c, target))
+    return list(dict.fromkeys([*_with_warp_roles(problem, target), *ranked]))
+
+
+_ROLES = "warp_specialization"
+_BY_WARP_ROLES: dict[int, tuple[tuple[int, int, int, int], ...]] = {
+    64: ((192, 128, 4, 384), (192, 128, 3, 384), (128, 128, 3, 256)),
+    96: ((192, 112, 2, 384), (192, 96, 2, 384), (128, 128, 2, 256)),
+    128: ((192, 80, 3, 384), (128, 128, 2, 256), (192, 80, 2, 384), (128, 176, 2, 256)),
+    192: ((128, 112, 2, 256), (128, 96, 2, 256)),
+    256: ((128, 80, 2, 256),),
+}
+"""By head dimension: tiles that were measured, or that leave no register to spare, with groups of
+128 lanes that own 64 rows each and copies by warps of their own (docs/performance-log.md)."""
+SHORT = 2048
+"""Keys up to which tiles of 128 queries are ahead of those of 192."""
+
+
+def _with_warp_roles(problem: AttentionProblem, target: Target) -> list[AttentionConfig]:
+    """The first choices where warps have roles: 16-bit types, more than a tile of queries."""
+    if not target.has(_ROLES) or dtype_bytes(problem.dtype) != 2 or problem.q_len <= 128:
+        return []
+    wide = max(problem.dim, problem.dim_v)
+    known = next((dim for dim in _BY_WARP_ROLES if wide <= dim), None)
+    if known is None:
+        return []
+    found = [AttentionConfig(*one) for one in _BY_WARP_ROLES[known]]
+    if problem.kv_len <= SHORT:
+        found.sort(key=lambda config: config.block_q)
+    return found
 
 
 _MOST_BYTES_HELD = 256
