@@ -42,12 +42,16 @@ CLUSTER = 2
 
 
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
-    """The base backend's stages, with producer warps and overlap of gemms for loops around them."""
+    """The base backend's stages, with producer warps and overlap of gemms for loops around them.
+
+    An author's own stages say whether the last gemm runs one iteration late; registers, then, are
+    the author's concern.
+    """
     plan = plan_all_warps(request)
     threads = request.kernel.threads
     spec = request.loop.pipeline
     from_author = spec is not None and bool(spec.stage)
-    if from_author or not any(isinstance(s, Gemm) for s in walk_stmts(request.loop.body)):
+    if not any(isinstance(s, Gemm) for s in walk_stmts(request.loop.body)):
         return plan
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
@@ -55,7 +59,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
         takes_tiles=True, alternates=fits_twice(request), turn_lanes=WARPGROUP,
     )  # fmt: skip
-    return with_overlap(with_producers, request)
+    return with_producers if from_author else with_overlap(with_producers, request)
 
 
 def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:

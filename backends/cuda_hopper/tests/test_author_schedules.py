@@ -1,0 +1,87 @@
+"""An author's stages on warp roles: followed, and never a different result."""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilecore
+import tilecore.language as T
+from tilecore.compiler import lower
+
+ROWS, KEYS, DIM, TILE = 128, 256, 64, 64
+# Of the loop's statements: copy, copy, gemm, exponentials, sum, total, weights, gemm.
+AT_ONCE = (0, 0, 1, 1, 1, 1, 1, 1)
+LATE = (0, 0, 1, 1, 1, 1, 1, 2)
+IN_TURN = (0, 0, 0, 0, 0, 0, 0, 0)  # nothing runs ahead
+
+
+def chained(stage: tuple[int, ...] | None) -> Any:
+    """Out = exp2(Q K^T) V and its row sums, with the given stages of the loop."""
+    order = None if stage is None else list(range(len(stage)))
+    stages = None if stage is None else list(stage)
+
+    @T.prim_func
+    def chained(
+        Q: T.Tensor((ROWS, DIM), "float16"),
+        K: T.Tensor((KEYS, DIM), "float16"),
+        V: T.Tensor((KEYS, DIM), "float16"),
+        Out: T.Tensor((ROWS, DIM), "float32"),
+        S: T.Tensor((ROWS,), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            q = T.alloc_shared((ROWS, DIM), "float16")
+            k = T.alloc_shared((TILE, DIM), "float16")
+            v = T.alloc_shared((TILE, DIM), "float16")
+            scores = T.alloc_fragment((ROWS, TILE), "float32")
+            weights = T.alloc_fragment((ROWS, TILE), "float16")
+            out = T.alloc_fragment((ROWS, DIM), "float32")
+            part = T.alloc_fragment((ROWS,), "float32")
+            total = T.alloc_fragment((ROWS,), "float32")
+            T.copy(Q, q)
+            T.clear(out)
+            T.clear(total)
+            for step in T.Pipelined(KEYS // TILE, num_stages=2, order=order, stage=stages):
+                T.copy(K[step * TILE, 0], k)
+                T.copy(V[step * TILE, 0], v)
+                T.gemm(
+                    q, k, scores, transpose_B=True, clear_accum=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                )  # fmt: skip
+                for i, j in T.Parallel(ROWS, TILE):
+                    scores[i, j] = T.exp2(scores[i, j] * 0.125)
+                T.reduce_sum(scores, part, dim=1)
+                for i in T.Parallel(ROWS):
+                    total[i] = total[i] + part[i]
+                T.copy(scores, weights)
+                T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(out, Out)
+            T.copy(total, S)
+
+    return chained
+
+
+def text_of(stage: tuple[int, ...] | None) -> str:
+    return lower(chained(stage), backend="cuda_hopper").source.text
+
+
+def test_stages_decide_whether_the_last_gemm_is_late() -> None:
+    assert "hopper::wgmma_wait<1>" in text_of(LATE)
+    assert "hopper::wgmma_wait<1>" not in text_of(AT_ONCE)
+    for stage in (LATE, AT_ONCE):
+        assert "hopper::bulk_load(" in text_of(stage)  # producer warps in either case
+
+
+@pytest.mark.parametrize("stage", [None, AT_ONCE, LATE, IN_TURN])
+def test_results_do_not_depend_on_stages(stage: tuple[int, ...] | None) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((rows, DIM)).astype(np.float16) for rows in (ROWS, KEYS, KEYS))
+    out, sums = np.zeros((ROWS, DIM), np.float32), np.zeros(ROWS, np.float32)
+    kernel = tilecore.compile(chained(stage), backend="cuda_hopper", device="emulator")
+    kernel(q, k, v, out, sums)
+    weights = np.exp2(q.astype(np.float64) @ k.astype(np.float64).T * 0.125)
+    np.testing.assert_allclose(sums, weights.sum(1), rtol=1e-3)
+    want = weights @ v.astype(np.float64)
+    np.testing.assert_allclose(out, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
