@@ -66,10 +66,13 @@ def test_operators_obey_torch_library() -> None:
     torch.library.opcheck(torch_ops.linear, arguments, test_utils=checks)
 
 
-def test_strided_input_is_refused_not_copied() -> None:
-    q = _normal(1, 17, 2, 16).transpose(1, 2)
-    with pytest.raises(ArgumentError):
-        torch_ops.flash_attention(q, q, q)
+def test_strided_input_is_read_where_it_lies() -> None:
+    fused = _normal(1, 17, 3, 2, 16)
+    q, k, v = (fused[:, :, n].transpose(1, 2) for n in range(3))
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(torch_ops.flash_attention(q, k, v), wanted)
+    with pytest.raises(ArgumentError, match="last axis"):
+        torch_ops.flash_attention(q.transpose(2, 3), k, v)
 
 
 def test_wrong_rank_is_refused() -> None:
