@@ -330,10 +330,15 @@ class FunctionWriter:
         self.module.declare(name, "void", [value.type, "ptr", mask.type])
         self.line(f"call void @{name}({value}, ptr align {align} {pointer.ref}, {mask})")
 
-    def prefetch(self, pointer: Value) -> None:
-        """Ask for a cache line that will be read; never faults."""
+    def prefetch(self, pointer: Value, wish: str = "near") -> None:
+        """Ask for a cache line; never faults.
+
+        `wish` is ``near`` (to be read soon: first-level cache), ``far`` (second level only) or
+        ``write`` (to be written soon).
+        """
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        self.line(f"call void @llvm.prefetch.p0({pointer}, i32 0, i32 3, i32 1)")
+        kind = {"near": "i32 0, i32 3", "far": "i32 0, i32 2", "write": "i32 1, i32 3"}[wish]
+        self.line(f"call void @llvm.prefetch.p0({pointer}, {kind}, i32 1)")
 
     def alloca(self, kind: str, count: int = 1, align: int = 64) -> Value:
         """Stack space, placed at the function's entry so that loops do not grow the stack."""

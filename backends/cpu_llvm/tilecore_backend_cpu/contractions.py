@@ -169,7 +169,7 @@ class _Contraction:
             zero_bytes(s, place, packing.elements * stmt.b.dtype.bytes)
         matrix = source_matrix(s, stmt.b)
         if matrix is not None:
-            emit_pack(s, matrix, packing, place, stmt.b.dtype.bytes)
+            emit_pack(s.w, matrix, packing, place, stmt.b.dtype.bytes)
             return place
         shape = stmt.b.static_shape
         assert shape is not None

@@ -74,6 +74,27 @@ def plan_gemm(a: DType, b: DType, c: DType, cpu: HostCpu) -> GemmPlan:
     return GemmPlan("fma", 1, columns * lanes, rows, 1, wide)
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What one register block asks for: in each of `turns` turns `rows` rows of `lines` cache lines
+    each; or nothing."""
+
+    turns: int
+    rows: int
+    lines: int
+    wish: str = "far"
+
+
+BLOCK_PARAMETERS = (
+    ("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C"), ("i64", "turns"),
+    ("ptr", "ahead_a"), ("i64", "step_a"), ("i64", "pitch_a"),
+    ("ptr", "ahead_b"), ("i64", "step_b"), ("i64", "pitch_b"),
+    ("ptr", "result"), ("i64", "result_pitch"),
+)  # fmt: skip
+"""Of a register block's function: packed operands, turns over k, two streams of addresses to ask
+for (the first, bytes from turn to turn, bytes from row to row), and what will be written next."""
+
+
 def split_rows(m: int, largest: int) -> list[tuple[int, int]]:
     """Cut m rows into blocks of nearly equal height: [(rows, how many blocks)]."""
     blocks = -(-m // largest)
@@ -130,6 +151,49 @@ class GemmEmitter:
             else:
                 self._vector_gemm(w, shape, plan, clear)
             w.ret()
+        return self._names[key]
+
+    def is_new(self, name: str) -> bool:
+        """True the first time that a function of this name is asked for: write it then."""
+        is_first = name not in self._names
+        self._names[name] = name
+        return is_first
+
+    def k_per_turn(self, plan: GemmPlan) -> int:
+        """How much of k one turn of a block function takes."""
+        if plan.kind == "tile":
+            return plan.k_block
+        return plan.group * _MicroKernel.UNROLL
+
+    def block_function(
+        self,
+        shape: GemmShape,
+        plan: GemmPlan,
+        size: tuple[int, int],
+        clear: bool,
+        streams: tuple[Stream, Stream],
+    ) -> str:
+        """Name of ``void f(BLOCK_PARAMETERS)`` for one register block of `size` (rows, columns).
+
+        B is one panel; `shape.k` is its depth. Whole turns are taken: pad k with zeros.
+        """
+        rows, columns = size
+        lanes = self.cpu.lanes(max(32, shape.c_dtype.bits))
+        units = -(-columns // (16 if plan.kind == "tile" else lanes))
+        key = ("block", shape, plan, rows, units, clear, streams)
+        if key not in self._names:
+            name = f"block{len(self._names)}_{rows}x{columns}"
+            self._names[key] = name
+            w = self.module.function(name, "void", BLOCK_PARAMETERS, "internal")
+            w.attributes = "noinline"
+            a, b, c, turns = w.parameters[:4]
+            if plan.kind == "tile":
+                tiles = (-(-rows // 16), units, turns, shape.k // plan.k_block)
+                self._tile_block(w, shape, tiles, (a, b, c), clear, streams)
+                w.ret()
+            else:
+                kernel = _MicroKernel(w, shape, plan, lanes)
+                kernel.emit(rows, units, (turns, 0), clear, streams)
         return self._names[key]
 
     # -- vector instructions --------------------------------------------------------------------
@@ -211,7 +275,9 @@ class GemmEmitter:
                 "internal",
             )
             w.attributes = "noinline"
-            _MicroKernel(w, shape, plan, lanes).emit(rows, vectors, length, clear)
+            turns = divmod(-(-length // plan.group), _MicroKernel.UNROLL)
+            kernel = _MicroKernel(w, shape, plan, lanes)
+            kernel.emit(rows, vectors, (w.i64(turns[0]), turns[1]), clear)
         return self._names[key]
 
     # -- tile instructions ----------------------------------------------------------------------
@@ -241,20 +307,20 @@ class GemmEmitter:
                         c_at = w.offset_bytes(
                             c_column, w.mul(m_tile, w.i64(16 * shape.c_pitch * 4))
                         )
-                        self._tile_block(
-                            w, shape, plan, (m_tiles, n_tiles, k_tiles), (a_at, b_at, c_at), clear
-                        )
+                        tiles = (m_tiles, n_tiles, w.i64(k_tiles), k_tiles)
+                        self._tile_block(w, shape, tiles, (a_at, b_at, c_at), clear)
 
     def _tile_block(
         self,
         w: FunctionWriter,
         shape: GemmShape,
-        plan: GemmPlan,
-        tiles: tuple[int, int, int],
+        tiles: tuple[int, int, Value, int],
         operands: tuple[Value, Value, Value],
         clear: bool,
+        streams: tuple[Stream, Stream] | None = None,
     ) -> None:
-        m_tiles, n_tiles, k_tiles = tiles
+        """`tiles` are rows, columns, k to take, and the depth of a panel of B."""
+        m_tiles, n_tiles, turns, k_tiles = tiles
         a, b, c = operands
         a_pitch = shape.a_pitch * shape.a_dtype.bytes
         c_pitch = shape.c_pitch * 4
@@ -270,19 +336,23 @@ class GemmEmitter:
                 _tile_op(w, "tilezero", [tile])
             else:
                 _tile_op(w, "tileloadd64", [tile, address, w.i64(c_pitch)])
-        with w.loop(w.i64(0), w.i64(k_tiles)) as steps:
-            a_at = w.offset_bytes(a, w.mul(steps.index, w.i64(64)))
-            b_at = w.offset_bytes(b, w.mul(steps.index, w.i64(1024)))
-            for j in range(n_tiles):
-                _tile_op(w, "tileloadd64", [6 + j, w.offset_bytes(b_at, j * half_panel), w.i64(64)])
-            for i in range(m_tiles):
-                _tile_op(
-                    w,
-                    "tileloadd64",
-                    [4 + i, w.offset_bytes(a_at, i * 16 * a_pitch), w.i64(a_pitch)],
-                )
+        written = Stream(-(-m_tiles * 16 // 4), 4, n_tiles, wish="write")
+        for first, end, stream, parameters in _spread(w, turns, streams, written):
+            place = parameters[:1]
+            with w.loop(first, end, carried=place) as steps:
+                if stream is not None:
+                    _ask(w, stream, steps.carried[0], parameters[2])
+                    steps.carry([w.offset_bytes(steps.carried[0], parameters[1])])
+                a_at = w.offset_bytes(a, w.mul(steps.index, w.i64(64)))
+                b_at = w.offset_bytes(b, w.mul(steps.index, w.i64(1024)))
                 for j in range(n_tiles):
-                    _tile_op(w, multiply, [2 * i + j, 4 + i, 6 + j])
+                    b_tile = w.offset_bytes(b_at, j * half_panel)
+                    _tile_op(w, "tileloadd64", [6 + j, b_tile, w.i64(64)])
+                for i in range(m_tiles):
+                    a_tile = w.offset_bytes(a_at, i * 16 * a_pitch)
+                    _tile_op(w, "tileloadd64", [4 + i, a_tile, w.i64(a_pitch)])
+                    for j in range(n_tiles):
+                        _tile_op(w, multiply, [2 * i + j, 4 + i, 6 + j])
         for tile, address in places:
             _tile_op(w, "tilestored64", [tile, address, w.i64(c_pitch)])
 
@@ -294,6 +364,45 @@ def _tile_multiply(shape: GemmShape) -> str:
     return f"tdpb{signs}d"
 
 
+_LINE_BYTES = 64
+
+
+def _spread(
+    w: FunctionWriter,
+    turns: Value,
+    streams: tuple[Stream, Stream] | None,
+    written: Stream,
+) -> list[tuple[Value, Value, Stream | None, list[Value]]]:
+    """Parts of the turns, as (first, end, what to ask for meanwhile, its parameters).
+
+    One stream after the other, with nothing to compute but the next address: the multiplications
+    need the ports that integer arithmetic would take.
+    """
+    if streams is None:
+        return [(w.i64(0), turns, None, [])]
+    first_end = w.intrinsic("smin", [turns, w.i64(streams[0].turns)])
+    both = streams[0].turns + streams[1].turns
+    second_end = w.intrinsic("smin", [turns, w.i64(both)])
+    third_end = w.intrinsic("smin", [turns, w.i64(both + written.turns)])
+    result, pitch = w.parameters[10:]
+    parts: list[tuple[Value, Value, Stream | None, list[Value]]] = [
+        (w.i64(0), first_end, streams[0], w.parameters[4:7]),
+        (first_end, second_end, streams[1], w.parameters[7:10]),
+        (second_end, third_end, written, [result, w.mul(pitch, w.i64(written.rows)), pitch]),
+        (third_end, turns, None, []),
+    ]
+    return parts
+
+
+def _ask(w: FunctionWriter, stream: Stream, place: Value, pitch: Value) -> None:
+    """One turn's prefetches: to the second-level cache, or to the first if to be written."""
+    for row in range(stream.rows):
+        if row:
+            place = w.offset_bytes(place, pitch)
+        for line in range(stream.lines):
+            w.prefetch(w.offset_bytes(place, line * _LINE_BYTES), stream.wish)
+
+
 class _MicroKernel:
     """One register block: rows x vectors accumulators, k unrolled by four groups."""
 
@@ -303,9 +412,17 @@ class _MicroKernel:
         self.w, self.shape, self.plan, self.lanes = w, shape, plan, lanes
         self.kind = vector_type(compute_type(shape.c_dtype), lanes)
 
-    def emit(self, rows: int, vectors: int, length: int, clear: bool) -> None:
+    def emit(
+        self,
+        rows: int,
+        vectors: int,
+        turns: tuple[Value, int],
+        clear: bool,
+        streams: tuple[Stream, Stream] | None = None,
+    ) -> None:
+        """`turns` are the unrolled rounds over k, and the groups that remain."""
         w, shape, plan = self.w, self.shape, self.plan
-        a, b, c = w.parameters
+        a, b, c = w.parameters[:3]
         c_type = storage_type(shape.c_dtype)
         step = self.lanes * shape.c_dtype.bytes
         places = [
@@ -314,20 +431,26 @@ class _MicroKernel:
             for v in range(vectors)
         ]
         totals = [w.const(0, self.kind) for _ in places]
-        groups = -(-length // plan.group)
-        full = groups // self.UNROLL
         a_step = plan.group * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1)
         b_step = plan.group * plan.n_block * shape.b_dtype.bytes
-        with w.loop(w.i64(0), w.i64(full), carried=[a, b, *totals]) as loop:
-            a_now, b_now, *totals = loop.carried
-            for u in range(self.UNROLL):
-                totals = self._step(a_now, b_now, u * a_step, u * b_step, totals, rows, vectors)
-            a_next = w.offset_bytes(a_now, self.UNROLL * a_step)
-            loop.carry([a_next, w.offset_bytes(b_now, self.UNROLL * b_step), *totals])
-        assert loop.results is not None
-        a_now, b_now, *totals = loop.results
-        for u in range(groups % self.UNROLL):
-            totals = self._step(a_now, b_now, u * a_step, u * b_step, totals, rows, vectors)
+        written = Stream(rows, 1, -(-vectors * step // _LINE_BYTES), wish="write")
+        for first, end, stream, parameters in _spread(w, turns[0], streams, written):
+            place = parameters[:1]
+            with w.loop(first, end, carried=[a, b, *totals, *place]) as loop:
+                a, b, *totals = loop.carried[: 2 + len(totals)]
+                if stream is not None:
+                    place = loop.carried[-1:]
+                    _ask(w, stream, place[0], parameters[2])
+                    place = [w.offset_bytes(place[0], parameters[1])]
+                for u in range(self.UNROLL):
+                    totals = self._step(a, b, u * a_step, u * b_step, totals, rows, vectors)
+                a = w.offset_bytes(a, self.UNROLL * a_step)
+                b = w.offset_bytes(b, self.UNROLL * b_step)
+                loop.carry([a, b, *totals, *place])
+            assert loop.results is not None
+            a, b, *totals = loop.results[: 2 + len(totals)]
+        for u in range(turns[1]):
+            totals = self._step(a, b, u * a_step, u * b_step, totals, rows, vectors)
         for place, total in zip(places, totals, strict=True):
             if not clear:
                 old = widen(w, w.load(place, vector_type(c_type, self.lanes)), shape.c_dtype)

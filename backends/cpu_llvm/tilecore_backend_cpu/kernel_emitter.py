@@ -37,11 +37,13 @@ from .entry import (
 from .expressions import index
 from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
+from .gemm_steps import StepEmitter
 from .host import HostCpu
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
 from .shared_tiles import TileStore, find_shared_tiles
 from .state import Arena, BlockState
 from .statements import emit_block, place_buffer
+from .steps import StepState, place_panels
 from .storage import Storage
 from .streaming import emit_fence
 from .vector_math import VectorMath
@@ -116,6 +118,7 @@ class _Worker:
         self.state.packings = dict(self.plan.packings)
         self.state.zeroed = self.plan.zeroed
         self.shared = find_shared_tiles(kernel, self.plan)
+        self.state.steps = StepState(dict(self.plan.steps), StepEmitter(gemm), {}, {})
         self.state.fuser = Fuser(_roots(kernel), self._is_special)
 
     def emit(self) -> None:
@@ -127,6 +130,8 @@ class _Worker:
         self._bind_arguments()
         self._own_scratch()
         self._find_tiles()
+        if self.state.steps is not None:
+            place_panels(self.state, self.state.steps)
         if uses_tiles:
             emit_tile_config(w)
         self._blocks()
@@ -137,10 +142,13 @@ class _Worker:
         w.ret()
 
     def _is_special(self, copy: Copy) -> bool:
-        """Copies that pack, or that blocks share, stay on their own."""
+        """Copies that pack, that blocks share, or that products do, stay on their own."""
         name = copy.dst.buffer.name
+        steps = self.state.steps
         return (
             name in self.plan.packings
+            or (steps is not None and steps.is_operand(copy.dst.buffer))
+            or (steps is not None and steps.step_of_result(copy) is not None)
             or name in self.plan.borrowed
             or name in {tile.copy.dst.buffer.name for tile in self.shared}
         )

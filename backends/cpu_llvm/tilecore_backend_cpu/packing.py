@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const
 
-from .builder import Value, vector_type
+from .builder import FunctionWriter, Value, vector_type
 from .elementwise import LONG_ROW_BYTES, PREFETCH_ROWS
 from .expressions import index
+from .gemm_kernels import GemmPlan
 from .memory import is_proven, linear_offset
 from .regions import emit_copy_nest
 from .scheduling import Packing, is_whole_matrix
@@ -46,7 +47,7 @@ def emit_copy(s: BlockState, src: Region, dst: Region) -> None:
             for start, axis in zip(dst.starts[:-2], storage.layout.axes[:-2], strict=True):
                 lead = s.w.add(lead, s.w.mul(index(s, start), s.w.i64(axis[0].stride)))
             place = s.w.offset_bytes(storage.pointer, s.w.mul(lead, s.w.i64(dst.dtype.bytes)))
-            emit_pack(s, matrix, packing, place, dst.dtype.bytes)
+            emit_pack(s.w, matrix, packing, place, dst.dtype.bytes)
             return
     emit_copy_nest(s, src, dst)
 
@@ -99,13 +100,25 @@ def _inside(s: BlockState, src: Region, axis: int, extent: int) -> Value | None:
     return w.intrinsic("smin", [w.intrinsic("smax", [left, w.i64(0)]), w.i64(extent)])
 
 
+def emit_panel(
+    w: FunctionWriter,
+    matrix: Matrix,
+    plan: GemmPlan,
+    is_transposed: bool,
+    place: Value,
+    element_bytes: int,
+) -> None:
+    """Write a matrix as wide as a register block into panels at `place`."""
+    k, n = (matrix.columns, matrix.rows) if is_transposed else (matrix.rows, matrix.columns)
+    emit_pack(w, matrix, Packing(plan, k, n, is_transposed), place, element_bytes)
+
+
 def emit_pack(
-    s: BlockState, matrix: Matrix, packing: Packing, place: Value, element_bytes: int
+    w: FunctionWriter, matrix: Matrix, packing: Packing, place: Value, element_bytes: int
 ) -> None:
     """Write `matrix` into panels at `place`."""
-    w = s.w
     if matrix.rows_inside is None and matrix.columns_inside is None:
-        _Packer(s, matrix, packing, place, element_bytes, False).emit()
+        _Packer(w, matrix, packing, place, element_bytes, False).emit()
         return
     whole = w.const(True, "i1")
     for inside, size in (
@@ -117,24 +130,24 @@ def emit_pack(
     label = w.fresh("pack")
     w.terminate(f"br {whole}, label %{label}.whole, label %{label}.ragged")
     w.begin_block(f"{label}.whole")
-    _Packer(s, matrix, packing, place, element_bytes, False).emit()
+    _Packer(w, matrix, packing, place, element_bytes, False).emit()
     w.terminate(f"br label %{label}.end")
     w.begin_block(f"{label}.ragged")
-    _Packer(s, matrix, packing, place, element_bytes, True).emit()
+    _Packer(w, matrix, packing, place, element_bytes, True).emit()
     w.begin_block(f"{label}.end")
 
 
 class _Packer:
     def __init__(
         self,
-        s: BlockState,
+        w: FunctionWriter,
         matrix: Matrix,
         packing: Packing,
         place: Value,
         element_bytes: int,
         is_ragged: bool,
     ) -> None:
-        self.s, self.w = s, s.w
+        self.w = w
         self.matrix, self.packing, self.place = matrix, packing, place
         self.bytes = element_bytes
         self.is_ragged = is_ragged

@@ -8,7 +8,7 @@ its kernel reads them, so that the program's own copy is the packing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const, Load, walk
@@ -21,6 +21,7 @@ from tilecore.passes.lanes_in_turn import lanes_in_turn
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu
 from .operands import borrowed_layout
+from .step_plan import GemmStep, find_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,14 @@ class Packing:
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
     """Layouts by buffer name, packings of B operands, buffers whose padding must be zero, and
-    buffers that live inside an input while they hold a whole piece of it."""
+    buffers that live inside an input while they hold a whole piece of it, and products that read
+    their operands where they lie (see `step_plan`)."""
 
     layouts: Mapping[str, Layout]
     packings: Mapping[str, Packing]
     zeroed: frozenset[str]
     borrowed: frozenset[str] = frozenset()
+    steps: Mapping[str, GemmStep] = field(default_factory=dict)
 
 
 def round_up(value: int, step: int) -> int:
@@ -127,7 +130,10 @@ def plan_buffers(kernel: Kernel, cpu: HostCpu) -> BufferPlan:
         layouts[name], needs_zero = _padded_layout(buffer, shape, gemms, cpu)
         if needs_zero:
             zeroed.add(name)
-    return BufferPlan(layouts, packings, frozenset(zeroed), frozenset(borrowed))
+    steps = find_steps(kernel, layouts, cpu)
+    operands = {r.buffer.name for step in steps.values() for r in (step.gemm.a, step.gemm.b)}
+    zeroed, borrowed = zeroed - operands, borrowed - operands
+    return BufferPlan(layouts, packings, frozenset(zeroed), frozenset(borrowed), steps)
 
 
 def gemm_plan(gemm: Gemm, cpu: HostCpu) -> GemmPlan:
@@ -220,20 +226,21 @@ def _padded_layout(
     """Row-major with rows and row pitch padded as the multiplications that use it like."""
     rows, columns = shape[-2:]
     row_step = column_step = 1
-    needs_zero = is_left = False
+    needs_zero = is_operand = False
     for gemm in gemms:
         plan = gemm_plan(gemm, cpu)
         if gemm.a.buffer.name == buffer.name and not gemm.transpose_a:
-            is_left = True
+            is_operand = True
             column_step = max(column_step, plan.k_block)
             row_step = 16 if plan.kind == "tile" else row_step
             needs_zero |= columns % plan.k_block != 0
         if gemm.c.buffer.name == buffer.name:
+            is_operand |= plan.kind == "tile"
             column_step = max(column_step, cpu.lanes(max(32, buffer.dtype.bits)))
             row_step = 16 if plan.kind == "tile" else row_step
     padded = (*shape[:-2], round_up(rows, row_step), round_up(columns, column_step))
     pitch = padded[-1]
-    if is_left and pitch * buffer.dtype.bytes % 256 == 0:
+    if is_operand and pitch * buffer.dtype.bytes % 256 == 0:
         pitch += 64 // buffer.dtype.bytes  # rows of one column in different cache sets
     strides = [1, pitch]
     stride = pitch * padded[-2]

@@ -73,10 +73,12 @@ def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
     stmts = list(walk_stmts(kernel.body))
     definitions: dict[str, Expr] = {s.var.name: s.value for s in stmts if isinstance(s, Let)}
     loops = {s.var.name: s for s in stmts if isinstance(s, For)}
+    operands = {r.buffer.name for s in plan.steps.values() for r in (s.gemm.a, s.gemm.b)}
     found = []
     for stmt in stmts:
         if (
             isinstance(stmt, Copy)
+            and stmt.dst.buffer.name not in operands
             and stmt.dst.buffer.name not in plan.borrowed
             and _may_share(stmt, stmts)
         ):

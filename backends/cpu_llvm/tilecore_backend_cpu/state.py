@@ -20,6 +20,7 @@ from .vector_math import VectorMath
 
 if TYPE_CHECKING:
     from .shared_tiles import TileStore
+    from .steps import StepState
 
 
 @dataclass(slots=True)
@@ -33,6 +34,17 @@ class VectorAxis:
     base: Value
     lanes: int
     active: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A counting loop around the code being written: its variable, the variable's step, the number
+    of this round, and of all."""
+
+    name: str
+    step: Value
+    number: Value
+    extent: Value
 
 
 @dataclass(slots=True)
@@ -83,6 +95,8 @@ class BlockState:
         has_streamed: whether the function has such stores.
         borrowed: buffers that live inside an input where they can.
         shared_tiles: copies whose result blocks share, by destination buffer.
+        rounds: the counting loops around, innermost last.
+        steps: products that read their operands where they lie.
     """
 
     w: FunctionWriter
@@ -112,6 +126,8 @@ class BlockState:
     has_streamed: bool = False
     borrowed: frozenset[str] = frozenset()
     shared_tiles: dict[str, TileStore] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    steps: StepState | None = None
 
     def scratch(self, size: int) -> Value:
         """Address of `size` bytes of the thread's scratch memory, aligned to 64 bytes."""

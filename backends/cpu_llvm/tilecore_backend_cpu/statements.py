@@ -46,7 +46,8 @@ from .reductions import emit_reduce, emit_scan
 from .regions import emit_fill_nest
 from .row_nests import emit_fused
 from .shared_tiles import emit_borrow, emit_shared_copy
-from .state import BlockState
+from .state import BlockState, Round
+from .steps import emit_step, is_result_missing, prepare_result
 from .storage import Storage
 
 EmitBlock = Callable[[BlockState, Block], None]
@@ -86,7 +87,12 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
             emit_parallel(s, stmt)
         case Copy(src=src, dst=dst):
             store = s.shared_tiles.get(dst.buffer.name)
-            if store is not None:
+            if s.steps is not None and s.steps.is_operand(dst.buffer):
+                return  # the step reads the source
+            if s.steps is not None and (step := s.steps.step_of_result(stmt)) is not None:
+                with s.w.when(is_result_missing(s, s.steps, step)):
+                    emit_copy(s, src, dst)
+            elif store is not None:
                 emit_shared_copy(s, store)
             elif dst.buffer.name in s.borrowed:
                 emit_borrow(s, stmt)
@@ -94,8 +100,12 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
                 emit_copy(s, src, dst)
         case Fill(dst=dst, value=value):
             emit_fill_nest(s, dst, value)
-        case Gemm():
-            emit_gemm(s, stmt)
+        case Gemm(a=a):
+            step = None if s.steps is None else s.steps.steps.get(a.buffer.name)
+            if s.steps is not None and step is not None:
+                emit_step(s, s.steps, step)
+            else:
+                emit_gemm(s, stmt)
         case Reduce():
             emit_reduce(s, stmt)
         case Scan():
@@ -180,11 +190,15 @@ def _emit_for(s: BlockState, stmt: For, emit: EmitBlock) -> None:
         s.ranges[stmt.var.name] = (low[0] + min(reach, 0), low[1] + max(reach, 0))
     else:
         s.ranges.pop(stmt.var.name, None)
+    if s.steps is not None and (gemm_step := s.steps.step_of_loop(stmt)) is not None:
+        prepare_result(s, s.steps, gemm_step)
     with w.loop(w.i64(0), extent) as loop:
         s.stops.append((loop.latch, loop.done))
+        s.rounds.append(Round(stmt.var.name, step, loop.index, extent))
         s.wide[stmt.var.name] = w.add(start, w.mul(loop.index, step))
         emit(s, stmt.body)
         s.stops.pop()
+        s.rounds.pop()
 
 
 def _emit_while(s: BlockState, stmt: While, emit: EmitBlock) -> None:
@@ -215,6 +229,8 @@ def allocate(s: BlockState, stmt: Allocate) -> None:
         return
     if s.is_elementwise:
         _place_of_lane(s, buffer)
+        return
+    if s.steps is not None and s.steps.is_operand(buffer):
         return
     if buffer.name in s.storage:  # placed before the blocks' loop, because its padding is zeroed
         return
