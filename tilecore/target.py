@@ -21,6 +21,8 @@ class Target:
         registers_per_thread: most 32-bit registers of one thread; 0 means not a resource.
         grid_limits: most blocks along each grid axis.
         capabilities: named abilities, e.g. ``"async_copy"``; names are the backends' business.
+        cache_bytes: caches of one core in bytes, nearest first; empty where unknown.
+        parallel_blocks: blocks that run at the same time; 0 where unknown.
         device: ``"native"`` or ``"emulator"``: where the code is meant to run.
     """
 
@@ -33,6 +35,8 @@ class Target:
     grid_limits: tuple[int, int, int] = (2**31 - 1, 2**31 - 1, 2**31 - 1)
     capabilities: frozenset[str] = frozenset()
     device: str = "native"
+    cache_bytes: tuple[int, ...] = ()
+    parallel_blocks: int = 0
 
     def has(self, capability: str) -> bool:
         """True when the target has this named ability."""

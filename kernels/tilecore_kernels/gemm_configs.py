@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from tilecore.target import Target
 from tilecore_kernels.tiles import (
     BLOCKS_TO_FILL,
-    CORE_CACHE_BYTES,
     ceildiv,
+    core_caches,
     fits_registers,
     fits_shared,
     fits_threads,
     has_lanes,
     pow2_at_least,
+    round_up,
 )
 
 WAITING = "waits_in_registers"
@@ -54,7 +55,8 @@ def gemm_configs(
         space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, target)
         legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
         return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
-    return sorted(_core_space(m, n, k, element_bytes), key=lambda c: _core_cost(c, m, n, k))
+    space = _core_space(m, n, k, element_bytes, target)
+    return sorted(space, key=lambda c: _core_cost(c, m, n, k, element_bytes, target))
 
 
 def _lane_space(k: int, target: Target) -> list[GemmConfig]:
@@ -152,36 +154,52 @@ def _waiting_cost(
     return (work * (1.0 + operand_share) * penalty, -smem_bytes, abs(warps - 8))
 
 
-def _core_space(m: int, n: int, k: int, element_bytes: int) -> list[GemmConfig]:
-    # One core packs a tile of A and of B for each step; both stay in its second-level cache.
-    found = [
-        GemmConfig(block_m, block_n, block_k, 1, 128)
-        for block_m in (64, 128, 192, 256, 384)
-        for block_n in (64, 128, 192, 256, 384)
-        for block_k in (64, 128, 256, 512)
-        if block_m <= max(64, pow2_at_least(m))
-        and block_n <= max(64, pow2_at_least(n))
-        and block_k <= max(64, pow2_at_least(k))
-    ]
-    return [
-        c
-        for c in found
-        if (c.block_m + c.block_n) * c.block_k * element_bytes <= CORE_CACHE_BYTES // 2
-        and c.block_m * c.block_n * 4 <= CORE_CACHE_BYTES // 2
-    ]
+def _core_space(m: int, n: int, k: int, element_bytes: int, target: Target) -> list[GemmConfig]:
+    """Equal cuts of the matrices, so that the last tile is about as large as the others.
 
-
-def _core_cost(config: GemmConfig, m: int, n: int, k: int) -> tuple[float, ...]:
-    """Padded work, plus packing and C traffic relative to the products of a tile.
-
-    Sums beyond 128 KiB share the second-level cache badly with the packed operands.
+    A step of k is as deep as 32 columns of B fill two thirds of the first-level cache.
     """
-    rows, cols = ceildiv(m, config.block_m), ceildiv(n, config.block_n)
-    steps = ceildiv(k, config.block_k)
-    padded = rows * cols * config.block_m * config.block_n * steps * config.block_k
-    packing = 8.0 * (config.block_m + config.block_n) / (config.block_m * config.block_n)
-    revisits = 8.0 / config.block_k
-    imbalance = 1.0 + 0.5 / max(1, rows * cols)
-    crowding = 1.0 if config.block_m * config.block_n <= 1 << 15 else 1.06
-    cost = padded * (1.0 + packing + revisits) * imbalance * crowding
-    return (cost, config.block_m * config.block_n, abs(config.block_k - 256), -config.block_m)
+    depth = max(64, core_caches(target)[0] * 2 // 3 // (32 * element_bytes) // 32 * 32)
+    return [
+        GemmConfig(block_m, block_n, block_k, 1, 128)
+        for block_m in _cuts(m, (64, 128, 192, 256, 352, 512), 16)
+        for block_n in _cuts(n, (64, 128, 256, 384, 512, 1024), 32)
+        for block_k in _cuts(k, (depth, depth // 2), 32)
+    ]
+
+
+def _cuts(extent: int, sizes: tuple[int, ...], step: int) -> list[int]:
+    """Tile sizes: `extent` cut into equal parts of about `sizes`, rounded up to `step`; and powers
+    of two, which programs with blocks of their own (scales, groups) need."""
+    parts = [ceildiv(extent, max(1, ceildiv(extent, size))) for size in sizes]
+    parts += [size for size in _PLAIN_SIZES if size <= max(_PLAIN_SIZES[0], pow2_at_least(extent))]
+    return list(dict.fromkeys(max(step, round_up(part, step)) for part in parts))
+
+
+_PLAIN_SIZES = (64, 128, 256)
+
+
+_OPERAND_COST = 16.0
+"""Bringing an element of A or B to a core, in multiplications (measured: 3 ns a cache line against
+80 multiplications a nanosecond)."""
+_REVISIT_COST = 4.0
+"""The same for reading and writing a sum that lies in the second-level cache."""
+
+
+def _core_cost(
+    config: GemmConfig, m: int, n: int, k: int, element_bytes: int, target: Target
+) -> tuple[float, ...]:
+    """Rounds over the cores times the work of a tile and what it moves.
+
+    The sums of a tile and the step's rows of A should take half of the second-level cache; where
+    they take more, each revisit comes from further away.
+    """
+    blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
+    units = max(1, target.parallel_blocks)
+    imbalance = ceildiv(blocks, units) * units / max(1, blocks) * (1.0 + 0.1 / max(1, blocks))
+    held = config.block_m * (config.block_n * 4 + config.block_k * element_bytes)
+    crowding = max(1.0, 2.0 * held / core_caches(target)[1])
+    moved = _OPERAND_COST * element_bytes / 4 * (1.0 / config.block_m + 1.0 / config.block_n)
+    revisits = _REVISIT_COST / config.block_k * crowding**2
+    cost = (1.0 + moved + revisits) * imbalance
+    return (cost, config.block_m * config.block_n, -config.block_k)

@@ -15,6 +15,9 @@ from tilecore.target import Target
 CORE_CACHE_BYTES = 1 << 20
 """Second-level cache to plan for on targets without lanes; common cores have 0.5 to 2 MiB."""
 
+CORE_FIRST_CACHE_BYTES = 32 << 10
+"""The same of the first level; common cores have 32 to 64 KiB."""
+
 BLOCKS_TO_FILL = 128
 """Blocks that keep a device with lanes busy: large devices have 100 to 300 multiprocessors."""
 
@@ -37,6 +40,13 @@ class RowConfig:
 def has_lanes(target: Target) -> bool:
     """True when threads, registers and shared memory limit a block on this target."""
     return target.max_threads > 0
+
+
+def core_caches(target: Target) -> tuple[int, int]:
+    """First- and second-level cache of one core, as the target says or as common cores have."""
+    known = target.cache_bytes
+    first = known[0] if known else CORE_FIRST_CACHE_BYTES
+    return first, known[1] if len(known) > 1 else CORE_CACHE_BYTES
 
 
 def dtype_bytes(dtype: str) -> int:

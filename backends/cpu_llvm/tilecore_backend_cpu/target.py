@@ -6,7 +6,7 @@ from tilecore.hooks.records import DeviceInfo
 from tilecore.target import Target
 
 from .host import HostCpu, detect_host
-from .threads import available_cores
+from .threads import available_cores, requested_threads
 
 BACKEND = "cpu_llvm"
 
@@ -21,7 +21,13 @@ def describe(cpu: HostCpu) -> Target:
     ):
         if is_on:
             capabilities.add(name)
-    return Target(BACKEND, cpu.name, capabilities=frozenset(capabilities))
+    return Target(
+        BACKEND,
+        cpu.name,
+        capabilities=frozenset(capabilities),
+        cache_bytes=(cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes),
+        parallel_blocks=requested_threads(),
+    )
 
 
 def targets() -> tuple[Target, ...]:
