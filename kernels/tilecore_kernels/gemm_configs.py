@@ -21,6 +21,10 @@ WAITING = "waits_in_registers"
 """Capability of targets whose pipelined copies wait in registers, not in shared memory."""
 
 
+BULK_OPERANDS = 28.0
+"""Cost of an operand row or column of a tile, in products, where one block has a multiprocessor:
+the 8.6 % that 128x128 tiles lose to 128x256 ones at 4096^3 (docs/performance-log.md)."""
+
 BYTES_UNDER_WAY = 1 << 17
 """Bytes of operands in flight that hide memory's latency behind one block of a multiprocessor:
 8 slots of 16 KiB reach the bandwidth that 12 reach (docs/performance-log.md)."""
@@ -117,7 +121,8 @@ def _lane_cost(
     blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
     rounds = ceildiv(blocks, BLOCKS_TO_FILL)
     tile = config.block_m * config.block_n
-    operand_share = 8.0 * (config.block_m + config.block_n) / tile
+    weight = BULK_OPERANDS if target.has("bulk_copy") else 8.0
+    operand_share = weight * (config.block_m + config.block_n) / tile
     row_bytes = config.block_k * element_bytes
     smem_bytes = _slots(config, target) * (config.block_m + config.block_n) * row_bytes
     if target.has(WAITING):

@@ -19,7 +19,7 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
-from tilecore_kernels.tiles import ceildiv, dtype_bytes
+from tilecore_kernels.tiles import ceildiv, dtype_bytes, fits_registers, has_lanes
 
 BLOCK = 128
 """Elements along k, and columns of C, that share a factor of B."""
@@ -174,9 +174,15 @@ def configs(problem: ScaledGemmProblem, target: Target) -> Sequence[GemmConfig]:
     found = gemm_configs(problem.m, problem.n, k, dtype_bytes(problem.dtype), 4, target)
     if problem.scaling == "tensor":
         return found
-    return [
-        c for c in found if c.block_k == BLOCK and (c.block_n <= BLOCK or c.block_n % BLOCK == 0)
-    ]
+    return [c for c in found if _takes_blocks(c, target)]
+
+
+def _takes_blocks(config: GemmConfig, target: Target) -> bool:
+    """True for tiles in whole blocks of factors, with registers for sums and those of a step."""
+    width = min(config.block_n, BLOCK)
+    sums = 4 * config.block_m * (config.block_n + width)
+    fits = not has_lanes(target) or fits_registers(sums, config.threads, target, share=0.85)
+    return fits and config.block_k == BLOCK and config.block_n % width == 0
 
 
 def _bytes_moved(problem: ScaledGemmProblem) -> float:
