@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 
 from tools.compatibility.pool import Result
+from tools.compatibility.small_sizes import LIMITS
 from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME
 
 _INTRODUCTION = """\
@@ -18,23 +20,42 @@ its imports change) and run as it stands on backend `{backend}`. This page is ma
     python -m tools.compatibility CHECKOUT --limit {limit:g}
 
 where CHECKOUT is a checkout of TileLang that the caller has fetched; nothing of it is kept here.
-torch is told to put every tensor on the host. Options that are sizes by their names get smaller
-defaults; a program that then fails is run again with its own. Of each parametrised test the first
-{each} parameter sets are run, each file for at most {limit:g} s of
-processor time.
+Packages beside torch and pytest that were installed for this run: {packages}.
 
 | result | files | meaning |
 | --- | ---: | --- |
 | pass | {passed} | ran to its end; what it compares with its reference agrees; in files of tests every portable test passed |
 | fail | {failed} | at least one portable test, or the program, does not |
-| time limit | {timed} | not decided: it did not end within {limit:g} s of processor time |
-| not portable | {foreign} | cannot run anywhere but on its own system: needs a package that is not here, names that TileLang itself keeps in one vendor's package, one vendor's source text, or another compiler's inner forms |
+| time limit | {timed} | did not end within {limit:g} s of processor time |
+| not portable | {foreign} | see the rule |
 | no program | {empty} | defines functions only |
 | not run | {left} | the run was ended before its turn |
 
-Of the {decided} portable files that were decided, {passed} pass: **{share:.1%}**. Counted by tests
-(one for each program), {tests_passed} of {tests_decided} pass. Of the examples' files alone
-{examples_passed} of {examples_decided} pass.
+Of the {portable} portable files {passed} pass: **{strict:.1%}** ({share:.1%} of the {decided} that ended within
+the limit). Counted by tests (one for each program), {tests_passed} of {tests_decided} pass. Of the examples' files
+alone {examples_passed} of {examples_decided} pass.
+
+## The rules
+
+**Portable** is every file and every test that nothing of this ends: a package that is not installed;
+a `T.` name that TileLang's own `tilelang/language/common.py` does not list among those of all its
+targets, or lists only because its compiler's intermediate form has it; a property of the device that
+the stand-in has not (compute capability 9.0); an inner form of that compiler: modules of passes,
+targets and tools, attributes of its objects, other files of its sources; and what a test says of
+that compiler rather than of a program: of its generated text, of whether and in which words it
+refuses. A test that fails for another reason and reaches such a name in its own functions, or asks
+about generated text only, is not portable either. A test that passes counts as passed, whatever it
+names. A refusal of a common name is a failure.
+
+**The host stands in for the device.** Every tensor is put on the host; a float tensor is divided by a
+number as accelerators do it, by multiplying with the reciprocal. A measurement is one call, a search
+tries one configuration.
+
+**Sizes** are lowered where an integer is a size by the name it is given to, in options of `argparse`,
+in entry functions (main, run_..., test_..., benchmark...) with their defaults, calls and assignments, and
+in modules of the checkout that are imported; of a list of settings the first is run. Names and limits:
+{sizes}. What fails so is run again as it is written. Of each parametrised test the first {each} parameter
+sets are run.
 
 A run can be resumed with `--keep`: files that were decided before keep their result, also when
 tilecore has changed since.
@@ -47,8 +68,20 @@ NOTES = {
         "the forward kernels write a fragment of `heads` = 1 elements at every row; writes beyond "
         "the end are dropped here, and with a fragment of `block_M` elements the program passes"
     ),
+    "testing/python/language/test_tilelang_language_ptr.py": (
+        "addresses in tensors: no extents come with them, so no access could be guarded"
+    ),
+    "testing/python/language/test_tilelang_language_copy.py": (
+        "a copy between tiles of different constant shapes: refused with both shapes"
+    ),
 }
 """What was found out about a failure, by hand."""
+
+
+def _installed() -> list[str]:
+    """Packages that programs ask for and that are here."""
+    wanted = ("einops", "scipy", "tqdm", "triton", "transformers", "flash_attn", "fla")
+    return [f"`{name}`" for name in wanted if importlib.util.find_spec(name) is not None]
 
 
 def _cell(text: str) -> str:
@@ -80,9 +113,12 @@ def document(
     tests_passed = sum(result.counts.get(PASS, 0) for result in results)
     tests_decided = tests_passed + sum(result.counts.get(FAIL, 0) for result in results)
     examples = Counter(one.state for one in results if one.path.startswith("examples/"))
+    portable = decided + states[TIME]
     parts = [
         _INTRODUCTION.format(
-            commit=commit, backend=backend, limit=limit, each=each, passed=states[PASS],
+            portable=portable, strict=states[PASS] / max(1, portable), sizes=LIMITS,
+            packages=", ".join(_installed()) or "none", commit=commit, backend=backend,
+            limit=limit, each=each, passed=states[PASS],
             failed=states[FAIL], timed=states[TIME], foreign=states[NOT_PORTABLE],
             empty=states[NO_PROGRAM], left=total - len(results), decided=decided,
             share=states[PASS] / max(1, decided), tests_passed=tests_passed,

@@ -27,7 +27,7 @@ _LIMITS = (
     (re.compile(r"^[mnk]$|tokens|hidden|^dim_in$|^dim_out$|^num_pages$", re.IGNORECASE), 256),
     (re.compile(r"experts$|^num_experts|d_expert|^n_routed", re.IGNORECASE), 8),
 )
-LIMITS = "; ".join(f"`{pattern.pattern}`: {limit}" for pattern, limit in _LIMITS)
+LIMITS = "; ".join(f"`{pattern.pattern}` {limit}" for pattern, limit in _LIMITS)
 """The names and their limits, as the page states them."""
 
 changed: list[str] = []
