@@ -32,6 +32,7 @@ from tilecore_kernels.rms_norm import NormProblem
 from tilecore_kernels.score_mods import Alibi, Softcap
 from tilecore_kernels.softmax import SoftmaxProblem
 from tilecore_kernels.transpose import TransposeProblem
+from tilecore_kernels.varlen_problem import VarlenProblem
 
 CORE = Target("host", "any")
 LANES = (
@@ -42,6 +43,7 @@ LANES = (
 )
 """Numbers of targets as they occur: warps of 32 and 64 lanes, 64 to 227 KiB of shared memory."""
 
+_UNEQUAL = ((33, 33), (3, 100), (0, 5), (40, 7), (1, 1))
 SMALL: dict[str, tuple[Any, ...]] = {
     "add": (AddProblem(5, 33), AddProblem(1, 1, "float16"), AddProblem(0, 7)),
     "bias_activation": tuple(
@@ -105,6 +107,12 @@ SMALL: dict[str, tuple[Any, ...]] = {
         DecodeProblem(3, 8, 130, 16, kv_heads=2, dim_v=32, heads_inside=True),
         DecodeProblem(2, 4, 70, 16, "bfloat16", kv_heads=1, page_size=16),
         DecodeProblem(2, 4, 530, 16, kv_heads=2, page_size=64, pages=30, heads_inside=True),
+    ),
+    "flash_varlen": (
+        VarlenProblem(4, 16, 40, kv_heads=2, right=0, lengths=_UNEQUAL),
+        VarlenProblem(2, 16, 64, "float32", dim_v=8, left=9, right=3, lengths=_UNEQUAL),
+        VarlenProblem(2, 16, 40, right=0, page_size=16, max_pages=7, lengths=_UNEQUAL),
+        VarlenProblem(2, 16, 40, page_size=64, max_pages=2, lengths=((1, 70),)),
     ),
     "mla_decode": (
         DecodeProblem(2, 20, 70, 48, kv_heads=1, dim_v=32),

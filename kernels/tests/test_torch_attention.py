@@ -114,6 +114,29 @@ def test_flash_decode(page: int, heads_inside: bool) -> None:
     assert lse.shape == (3, 4)
 
 
+@pytest.mark.parametrize("page", [0, 16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_varlen(causal: bool, page: int) -> None:
+    lengths = [33, 0, 17, 40]
+    starts = torch.tensor([0, 33, 33, 50, 90], dtype=torch.int32)
+    q, k, v = _normal(90, 4, 32), _normal(90, 2, 32, seed=1), _normal(90, 2, 32, seed=2)
+    keys, values, table = k, v, None
+    if page:
+        table = torch.arange(12, dtype=torch.int32).flip(0).reshape(4, 3)
+        keys, values = torch.zeros(12, page, 2, 32), torch.zeros(12, page, 2, 32)
+        for b, length in enumerate(lengths):
+            for n in range(length):
+                at = table[b, n // page], n % page
+                keys[at], values[at] = k[starts[b] + n], v[starts[b] + n]
+    out, lse = torch_ops.flash_varlen(q, keys, values, starts, starts, 40, table, causal)
+    assert lse.shape == (4, 90)
+    for b, length in enumerate(lengths):
+        rows = slice(int(starts[b]), int(starts[b]) + length)
+        one = [x[rows].transpose(0, 1)[None] for x in (q, k, v)]
+        wanted = sdpa(*one, is_causal=causal, enable_gqa=True)
+        torch.testing.assert_close(out[rows].transpose(0, 1)[None], wanted)
+
+
 def test_mla_decode() -> None:
     q, cache = _normal(2, 8, 48), _normal(2, 40, 48, seed=1)
     lengths = torch.tensor([40, 9], dtype=torch.int32)

@@ -12,6 +12,7 @@ from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.flash_decode import FLASH_DECODE
+from tilecore_kernels.flash_varlen import FLASH_VARLEN
 from tilecore_kernels.gemm import GEMM
 from tilecore_kernels.gemm_grouped import GROUPED_GEMM
 from tilecore_kernels.gemm_scaled import SCALED_GEMM
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
         GEMV,
         FLASH_ATTENTION,
         ATTENTION_BACKWARD,
+        FLASH_VARLEN,
         FLASH_DECODE,
         MLA_DECODE,
     )

@@ -17,12 +17,14 @@ from tilecore_kernels.softmax import SoftmaxProblem
 from tilecore_kernels.torch_attention import attention, flash_attention
 from tilecore_kernels.torch_decode import flash_decode, mla_decode
 from tilecore_kernels.torch_kernels import backend_for, dtype_name, kernel_for, require_rank
+from tilecore_kernels.torch_varlen import flash_varlen
 
 __all__ = [
     "attention",
     "backend_for",
     "flash_attention",
     "flash_decode",
+    "flash_varlen",
     "layer_norm",
     "linear",
     "mla_decode",

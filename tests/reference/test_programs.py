@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tilecore.errors import ArgumentError
 from tilecore.ir.parser import parse_program
 from tilecore.reference import run
 
@@ -337,3 +338,32 @@ program p(x: float32[4], y: float8_e4m3fn[4], z: bfloat16[4]) level tile {
     run(parse_program(text), {"x": x, "y": y, "z": z})
     np.testing.assert_array_equal(y.astype(float), [448, -0.3125, np.nan, 448])
     np.testing.assert_array_equal(z.astype(float), x.astype(ml_dtypes.bfloat16).astype(float))
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 2), (3, 6), (6, 12)])
+def test_sizes_inside_extents_are_solved(count, size):
+    """An extent ``b + 1`` tells b, and ``b * n`` then tells n."""
+    program = parse_program("""
+program sizes[b: int32, n: int32](
+    Y: int32[2], X: float32[b * n], S: int32[b + 1]) level tile {
+  kernel main(i in 1) threads 32 {
+    Y[0] = b
+    Y[1] = n
+  }
+}
+""")
+    x, s = np.zeros(size, np.float32), np.zeros(count + 1, np.int32)
+    result = run(program, {"Y": np.zeros(2, np.int32), "X": x, "S": s})["Y"]
+    assert result.tolist() == [count, 2]
+
+
+def test_a_size_that_no_extent_fits_is_refused():
+    program = parse_program("""
+program sizes[n: int32](X: float32[n * 2]) level tile {
+  kernel main(i in 1) threads 32 {
+    X[0] = 1.0
+  }
+}
+""")
+    with pytest.raises(ArgumentError, match="no argument's shape tells"):
+        run(program, {"X": np.zeros(5, np.float32)})

@@ -14,7 +14,7 @@ from tilecore.errors import ArgumentError, UnsupportedError
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, numpy_dtype
-from tilecore.ir.expr import Expr, Var
+from tilecore.ir.expr import Expr, Var, free_vars
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.visit import walk_stmts
 from tilecore.reference.evaluate import Frame
@@ -100,6 +100,8 @@ class _Machine:
                     self._note_sizes(param, np.asarray(arguments[param.name]), symbols)
                 elif index not in self.program.outputs:
                     raise ArgumentError("missing argument", expected=param.name, loc=param.loc)
+        while self._solve_size(arguments, symbols):
+            pass
         missing = sorted(set(symbols) - set(self.frame.values))
         if missing:
             raise ArgumentError("no argument's shape tells these sizes", got=missing)
@@ -139,6 +141,29 @@ class _Machine:
             if isinstance(expr, Var) and expr.name in symbols:
                 value = np.asarray(size, value_dtype(expr.dtype))
                 self.frame.values.setdefault(expr.name, value)
+
+    def _solve_size(self, arguments: dict[str, Any], symbols: dict[str, Var]) -> bool:
+        """Find one more size from an extent that is ``a * size + b``; False when there is none."""
+        values = self.frame.values
+        for buffer in self.program.params:
+            if not isinstance(buffer, Buffer) or buffer.name not in arguments:
+                continue
+            for expr, size in zip(buffer.shape, np.shape(arguments[buffer.name]), strict=True):
+                unknown = {v.name for v in free_vars(expr)} & symbols.keys() - values.keys()
+                if len(unknown) != 1:
+                    continue
+                name = unknown.pop()
+                kind = value_dtype(symbols[name].dtype)
+                at = []
+                for trial in (0, 1):
+                    values[name] = np.asarray(trial, kind)
+                    at.append(int(scalar(expr, self.frame)))
+                factor = at[1] - at[0]
+                values[name] = np.asarray((size - at[0]) // factor if factor else 0, kind)
+                if factor and int(scalar(expr, self.frame)) == size:
+                    return True
+                del values[name]
+        return False
 
     def _bind_buffer(self, buffer: Buffer, argument: Any) -> None:
         shape = self._sizes(buffer.shape)

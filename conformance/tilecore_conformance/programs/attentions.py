@@ -20,6 +20,7 @@ from tilecore_kernels.attention_problem import (
 from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
 from tilecore_kernels.score_mods import Alibi, Softcap
+from tilecore_kernels.varlen_problem import VarlenProblem, sequences_of
 
 
 def attention(
@@ -89,6 +90,38 @@ def attention_backward(
     return experiment_of("attention_backward", p, config, arrays, allowed)
 
 
+def flash_varlen(
+    rng: np.random.Generator,
+    lengths: list[list[int]],
+    dim: int = 32,
+    heads: int = 2,
+    causal: bool = False,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    **problem: Any,
+) -> Experiment:
+    """Packed sequences of so many (queries, keys)."""
+    block_q, block_k = tile or [64, 32]
+    right = 0 if causal else problem.pop("right", None)
+    pairs = tuple((queries, keys) for queries, keys in lengths)
+    longest = max(queries for queries, _ in pairs)
+    p = VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
+    config = AttentionConfig(block_q, block_k, num_stages, threads)
+    arrays = FAMILIES["flash_varlen"].inputs(p, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        found = [np.zeros(values[0].shape), np.zeros(values[1].shape)]
+        for rows, (q, k, v) in sequences_of(p, *arrays):
+            one = p.one(q.shape[2], k.shape[2])
+            its = (values[0][rows].swapaxes(0, 1)[None], values[1][None, :, rows])
+            out, sums = bounds.attention(one, (q, k, v), its)
+            found[0][rows], found[1][:, rows] = out[0].swapaxes(0, 1), sums[0]
+        return found
+
+    return experiment_of("flash_varlen", p, config, arrays, allowed)
+
+
 def _decode(
     rng: np.random.Generator,
     name: str,
@@ -149,4 +182,4 @@ def mla_decode(
     return _decode(rng, "mla_decode", p, tile or [16, 32], threads, num_stages, num_splits)
 
 
-BUILDERS: tuple[Any, ...] = (attention, attention_backward, flash_decode, mla_decode)
+BUILDERS: tuple[Any, ...] = (attention, attention_backward, flash_varlen, flash_decode, mla_decode)

@@ -1,0 +1,120 @@
+"""Flash attention over sequences of unequal lengths, packed one after the other, or keys in pages.
+
+A block owns a tile of one sequence's queries; tiles beyond a sequence's end walk no keys and write
+nothing. Key tiles reach beyond their sequence's end into the next one, where they are masked.
+"""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+from typing import Any
+
+import tilecore.language as T
+from tilecore_kernels.attention_masks import hide_invisible, key_tiles
+from tilecore_kernels.attention_problem import AttentionConfig
+from tilecore_kernels.family import Family
+from tilecore_kernels.online_softmax import (
+    LN_2,
+    LOG2_E,
+    new_rows,
+    normalize,
+    rescale,
+    to_log_sum,
+    weigh_scores,
+)
+from tilecore_kernels.paged import load_keys
+from tilecore_kernels.varlen_problem import (
+    PROBLEMS,
+    VarlenProblem,
+    bytes_moved,
+    configs,
+    flops,
+    inputs,
+    outputs,
+    reference,
+)
+
+
+@T.macro
+def load_packed(p, Rows, Table, tile, sequence, start, head, first, limit):
+    """Fill `tile` with keys or values of one sequence, which begins at row `start`."""
+    if p.page_size:
+        load_keys(p, Rows, Table, tile, sequence, head, first, limit)
+    else:
+        count, columns = (int(extent) for extent in tile.shape)
+        T.copy(Rows[start + first : start + first + count, head, 0:columns], tile)
+
+
+def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
+    """Tile program: Q, K, V, starts of queries, of keys, [page table], then O and log-sum-exp."""
+    p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
+    group, scale = p.heads // p.kv_heads, p.scale * LOG2_E
+    batch, total_q, total_k, pages = T.dynamic("batch, total_q, total_k, pages")
+    where = (pages, p.page_size) if p.page_size else (total_k,)
+    table_type = T.Tensor((batch, p.max_pages), "int32") if p.page_size else None
+
+    @T.prim_func
+    def flash_varlen(
+        Q: T.Tensor((total_q, p.heads, p.dim), dtype),
+        K: T.Tensor((*where, p.kv_heads, p.dim), dtype),
+        V: T.Tensor((*where, p.kv_heads, p.dim_v), dtype),
+        StartsQ: T.Tensor((batch + 1,), "int32"), StartsK: T.Tensor((batch + 1,), "int32"),
+        Table: table_type,
+        Out: T.Tensor((total_q, p.heads, p.dim_v), dtype),
+        LSE: T.Tensor((p.heads, total_q), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(T.ceildiv(p.max_q, tile_q), p.heads, batch, threads=config.threads) as (
+            bx,
+            head,
+            sequence,
+        ):
+            q = T.alloc_shared((tile_q, p.dim), dtype)
+            k = T.alloc_shared((tile_k, p.dim), dtype)
+            v = T.alloc_shared((tile_k, p.dim_v), dtype)
+            scores = T.alloc_fragment((tile_q, tile_k), "float32")
+            weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
+            out = T.alloc_fragment((tile_q, p.dim_v), "float32")
+            start_q, start_k = StartsQ[sequence], StartsK[sequence]
+            q_len, k_len = StartsQ[sequence + 1] - start_q, StartsK[sequence + 1] - start_k
+            first_q, shift = bx * tile_q, k_len - q_len
+            limit = T.if_then_else(first_q < q_len, k_len, 0)
+            T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
+            T.clear(out)
+            rows = new_rows(tile_q)
+            begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
+            for step in T.Pipelined(begin, end, num_stages=config.num_stages):
+                first_k = step * tile_k
+                load_packed(p, K, Table, k, sequence, start_k, head // group, first_k, limit)
+                load_packed(p, V, Table, v, sequence, start_k, head // group, first_k, limit)
+                by_rows = T.GemmWarpPolicy.FullRow
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
+                hide_invisible(p, scores, first_q, first_k, shift, limit)
+                weigh_scores(rows, scores, tile_k, scale)
+                rescale(rows, out, p.dim_v)
+                if dtype != "float32":
+                    T.copy(scores, weights)
+                T.gemm(weights, v, out, policy=by_rows)
+            normalize(rows, out, p.dim_v)
+            to_log_sum(rows, LN_2)
+            # The rows behind the last belong to the next sequence.
+            peak = rows.peak
+            for i, d in T.Parallel(tile_q, p.dim_v):
+                if first_q + i < q_len:
+                    Out[start_q + first_q + i, head, d] = out[i, d]
+            for i in T.Parallel(tile_q):
+                if first_q + i < q_len:
+                    LSE[head, start_q + first_q + i] = peak[i]
+
+    return flash_varlen
+
+
+FLASH_VARLEN = Family(
+    name="flash_varlen",
+    program=flash_varlen,
+    inputs=inputs,
+    outputs=outputs,
+    reference=reference,
+    configs=configs,
+    problems=PROBLEMS,
+    flops=flops,
+    bytes_moved=bytes_moved,
+)
