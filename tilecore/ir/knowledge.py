@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from tilecore.ir.expr import (
     Binary,
+    Call,
     Cast,
     Const,
     Expr,
@@ -103,6 +104,8 @@ class Knowledge:
                 low, high = self.interval(a)
                 return -high, -low
             case Cast(a=a) if not dtype_of_expr(a).is_float and is_int(expr):
+                return self.interval(a)
+            case Call(op="lane.at_use" | "lane.uniform", args=(a, *_)):
                 return self.interval(a)
             case Select(a=a, b=b) if not dtype_of_expr(a).is_float:
                 (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)

@@ -4,10 +4,11 @@
       ->  let A_at = row * 128 + lane % 16 * 8
           for c in unroll(0, 8): move A[A_at + c * 1024 : +8] -> ...
 
-The loop's own part is then a constant, which machine code adds for free; and the text is readable.
-In kernels whose fragments leave few registers, the swizzled part of an address goes through
-``lane.at_use`` with the loop's counter: that keeps compilers from computing (and spilling) every
-address before the loop.
+The loop's own part is then a constant, which machine code adds for free: it comes last, so that
+it stays apart from what a swizzle computes. And the text is readable.
+In kernels whose fragments leave few registers, each phase of a serial loop that touches memory
+computes its addresses from a lane index of its own, ``lane.at_use(lane, counter)``: compilers then
+keep one register, where they would compute (and spill) the addresses of all phases before the loop.
 """
 
 from __future__ import annotations
@@ -35,8 +36,16 @@ from tilecore.ir.linear import Linear
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
-from tilecore.ir.visit import BODY_FIELDS, map_exprs, walk_stmts
+from tilecore.ir.visit import (
+    BODY_FIELDS,
+    buffers_in,
+    exprs_of,
+    map_exprs,
+    substitute_block,
+    walk_stmts,
+)
 from tilecore.passes.copies_under_gemm import is_crowded
+from tilecore.passes.lane_scope import LANE
 from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel
 
 
@@ -63,27 +72,42 @@ class _Around:
         crowded: whether fragments leave few registers.
         ranges: bounds of the kernel's variables.
         counter: variable of the innermost serial loop, or None.
+        lane: the lane's index as the present phase of that loop knows it.
     """
 
     names: Names
     crowded: bool
     ranges: Ranges
     counter: Var | None = None
+    lane: Var = LANE
 
 
 def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
     """`known` are the values bound in the blocks around this one; names are never rebound."""
     result: list[Stmt] = []
     known = dict(known)
+    is_phase = False  # the statements before this one compute addresses with around.lane
     for stmt in block:
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLL:
+            is_address = bool(_memory_touched(stmt))
+            if is_address or (around.lane != LANE and _mentions_lane(stmt)):
+                if not is_phase and around.counter is not None and around.crowded:
+                    around, lane = _with_own_lane(around)
+                    result.append(lane)
+                is_phase = is_address
+            else:
+                is_phase = False
+            (stmt,) = substitute_block((stmt,), {LANE: around.lane})
+            assert isinstance(stmt, For)
             hoister = _Hoister(stmt, around, known)
             new = hoister.stmt(stmt)
             result += [*hoister.lets, new]
             continue
+        is_phase = is_phase and isinstance(stmt, Let)
         inside = around
-        if isinstance(stmt, For) and _counts_up_from_zero(stmt):
-            inside = dataclasses.replace(around, counter=stmt.var)
+        if isinstance(stmt, For):
+            counter = stmt.var if _counts_up_from_zero(stmt) else None
+            inside = dataclasses.replace(around, counter=counter, lane=LANE)
         changes = {
             name: _block(inner, inside, known)
             for name in BODY_FIELDS
@@ -91,6 +115,24 @@ def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
         }
         result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
     return tuple(result)
+
+
+def _with_own_lane(around: _Around) -> tuple[_Around, Let]:
+    """What surrounds a new phase of a loop, and the definition of its lane index."""
+    assert around.counter is not None
+    lane = Var(around.names.fresh(LANE.name))
+    low, high = around.ranges.interval(LANE)
+    ranges = around.ranges.with_range(lane, low, high)
+    value = Call("lane.at_use", (LANE, around.counter), lane.dtype)
+    return dataclasses.replace(around, lane=lane, ranges=ranges), Let(lane, value)
+
+
+def _memory_touched(loop: For) -> list[Buffer]:
+    return [b for b in buffers_in((loop,)) if b.scope in (Scope.GLOBAL, Scope.SHARED)]
+
+
+def _mentions_lane(loop: For) -> bool:
+    return any(LANE in free_vars(expr) for stmt in walk_stmts((loop,)) for expr in exprs_of(stmt))
 
 
 def _counts_up_from_zero(loop: For) -> bool:
@@ -156,15 +198,16 @@ class _Hoister:
         if not outer or (len(outer) == 1 and isinstance(outer[0][0], Var) and outer[0][1] == 1):
             return Linear((*outer, *inner), form.constant).expr(dtype)
         base = self.bound(f"{buffer.name}_at", Linear(outer).expr(dtype))
-        rest = Linear(inner, form.constant).expr(dtype)
-        return binary("add", base, rest)
+        mixed = tuple(t for t in inner if not free_vars(t[0]) <= self.inside or loads_in(t[0]))
+        unrolled = tuple(t for t in inner if t not in mixed)
+        start = binary("add", base, Linear(mixed).expr(dtype))
+        return binary("add", start, Linear(unrolled, form.constant).expr(dtype))
 
     def bits(self, node: Expr) -> Expr | None:
         """The invariant part of an XOR is bound, too."""
         if not isinstance(node, Binary) or node.op != "bitxor":
             return None
-        counter = self.around.counter if self.around.crowded else None
-        if counter is None and not self.is_inner(node):
+        if not self.is_inner(node):
             return None
         parts = [part for part in _xor_parts(node) if part != const(0, node.dtype)]
         outer = [part for part in parts if not self.is_inner(part) and not isinstance(part, Const)]
@@ -173,8 +216,6 @@ class _Hoister:
         total = outer[0]
         for part in outer[1:]:
             total = binary("bitxor", total, part)
-        if counter is not None:
-            total = Call("lane.at_use", (total, counter), node.dtype)
         result: Expr = self.bound("column", total)
         for part in parts:
             if part not in outer:

@@ -13,7 +13,6 @@ from tilecore.hooks.context import Context
 from tilecore.ir.expr import Binary, Call, Expr, rebuild
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.visit import map_stmts
-from tilecore.passes.lane_scope import LANE
 from tilecore.passes.scopes import kernel_ranges, map_whole_exprs, per_kernel
 
 _NAMES = {"floordiv": "lane.div", "floormod": "lane.mod"}
@@ -23,7 +22,7 @@ def plain_divisions(program: Program, context: Context) -> Program:
     """See the module's text."""
 
     def visit_kernel(kernel: Kernel) -> Kernel:
-        ranges = kernel_ranges(kernel, program.symbols).with_range(LANE, 0, kernel.threads - 1)
+        ranges = kernel_ranges(kernel, program.symbols)
 
         def is_plain(node: Expr) -> bool:
             if not isinstance(node, Binary) or node.op not in _NAMES or not node.dtype.is_int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
+from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Stmt
@@ -23,6 +23,8 @@ def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
         match stmt:
             case For(var=var, start=start, extent=extent, step=step):
                 ranges = ranges.with_loop(var, start, extent, step)
+            case Let(var=var, value=Call(op="lane.id")):
+                ranges = ranges.with_range(var, 0, kernel.threads - 1)
             case Let(var=var, value=value):
                 ranges = ranges.with_value(var, value)
             case Parallel(vars=names, extents=extents):
