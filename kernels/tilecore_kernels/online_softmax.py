@@ -1,11 +1,12 @@
 """The running softmax that all attention kernels share: maximum, sum and rescale, tile by tile.
 
-A block walks tiles of scores. For every row it keeps the largest score so far (`peak`), the anchor
-that exponents are taken against, and the sum of weights relative to that anchor. Exponentials are
-powers of two, so that `scale` is the factor of the scores times log2(e).
+A block walks tiles of scores. For every row it keeps the anchor that exponents are taken against,
+and the sum of weights relative to that anchor. Exponentials are powers of two, so that `scale` is
+the factor of the scores times log2(e).
 
-The anchor follows the peak only when that has grown by more than `SLACK`: results are the same (the
-final division takes the anchor out again), and accumulators are seldom rescaled.
+The anchor moves only to a score that is larger by more than `SLACK`: results are the same (the
+final division takes the anchor out again), and accumulators are seldom rescaled. So the largest
+score of one tile decides, and that of all tiles need not be kept in registers.
 """
 
 # Annotations are values of the tile language here, so they are not postponed.
@@ -32,7 +33,7 @@ class Rows:
 
     Attributes:
         count: rows of the tile.
-        peak: the largest score so far, -inf before the first visible key.
+        peak: the largest score of one tile; in the end, the log-sum-exp.
         previous: the last anchor, then the factor that it calls for.
         anchor: what exponents are taken against, in powers of two.
         part: the sum of one tile's weights, then whatever a caller needs.
@@ -56,7 +57,6 @@ def new_rows(count):
     part = T.alloc_fragment((count,), "float32")
     total = T.alloc_fragment((count,), "float32")
     T.clear(total)
-    T.fill(peak, -T.infinity("float32"))
     T.fill(anchor, FAR_BELOW)
     return Rows(count, peak, previous, anchor, part, total)
 
@@ -71,7 +71,7 @@ def weigh_scores(rows, scores, columns, scale, slack=SLACK, lift=0.0):
         rows.peak, rows.previous, rows.anchor, rows.part, rows.total,
     )  # fmt: skip
     T.copy(anchor, previous)
-    T.reduce_max(scores, peak, dim=1, clear=False)
+    T.reduce_max(scores, peak, dim=1)
     for i in T.Parallel(rows.count):
         top = peak[i] * scale - lift if lift else peak[i] * scale
         grown = top - anchor[i] > slack
@@ -95,12 +95,11 @@ def rescale(rows, out, columns):
 @T.macro
 def add_sink(rows, sink):
     """Count one more key, of weight ``2 ** sink`` and value 0; `rows.previous` as after a tile."""
-    peak, previous, anchor, total = rows.peak, rows.previous, rows.anchor, rows.total
+    previous, anchor, total = rows.previous, rows.anchor, rows.total
     for i in T.Parallel(rows.count):
         top = T.max(anchor[i], sink)
         previous[i] = T.exp2(anchor[i] - top)
         total[i] = total[i] * previous[i] + T.exp2(sink - top)
-        peak[i] = T.max(peak[i], sink)  # only told from -inf from here on
         anchor[i] = top
 
 
@@ -123,5 +122,5 @@ def to_log_sum(rows, unit):
     peak, anchor, total = rows.peak, rows.anchor, rows.total
     minus_inf = -T.infinity("float32")
     for i in T.Parallel(rows.count):
-        total[i] = (T.log2(total[i]) + anchor[i]) * unit
-        peak[i] = T.if_then_else(peak[i] == minus_inf, minus_inf, total[i])
+        log_sum = (T.log2(total[i]) + anchor[i]) * unit
+        peak[i] = T.if_then_else(total[i] == 0.0, minus_inf, log_sum)

@@ -24,6 +24,10 @@ from tilecore.target import Target
 from tilecore_backend_cuda_ampere.assembler_log import parse_log
 
 FORMAT = "cubin"
+REGISTER_USAGE_LEVELS = (7, 2)
+"""Other values of ptxas' ``--register-usage-level`` (0 to 10, 5 by default) for kernels that spill:
+its scheduler fills all registers with loads issued early, and which level leaves enough differs
+from kernel to kernel."""
 HEADERS = Path(__file__).parent / "headers"
 # tc_common.h, the part of the kernel vocabulary that is the same on every device.
 COMMON_HEADERS = header_directory()
@@ -60,6 +64,21 @@ def compile_cubin(
     """
     text = f'#include "{headers.name}"\n#line 1 "{source.kernels[0].name}.cu"\n{source.text}'
     arguments = nvrtc_arguments(target.arch, options, headers.folders)
+    best = _compile(source, text, arguments)
+    for level in REGISTER_USAGE_LEVELS:
+        if not _spilled(best):
+            break
+        other = (*arguments, f"--ptxas-options=--register-usage-level={level}")
+        best = min(best, _compile(source, text, other), key=_spilled)
+    return best
+
+
+def _spilled(artifact: Artifact) -> int:
+    return sum(one.spill_bytes for one in artifact.resources)
+
+
+def _compile(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
+    """One run of NVRTC."""
     nvrtc = _nvrtc()
     program = _checked(
         nvrtc.nvrtcCreateProgram(
