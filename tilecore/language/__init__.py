@@ -219,7 +219,7 @@ def _check_calls() -> None:
 
 def __getattr__(name: str) -> Any:
     """Dtypes, math functions, and a reasoned refusal of what is not supported."""
-    found = _DTYPES.get(name) or _MATH.get(name) or _ROUNDING.get(name)
+    found = _DTYPES.get(name) or _ROUNDING.get(name) or _MATH.get(name)
     if found is not None:
         return found
     return refuse_name(name)

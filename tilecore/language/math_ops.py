@@ -30,7 +30,7 @@ def cast(
     value: Any,
     dtype: Any,
     round: str | None = None,
-    sat: bool | None = None,
+    sat: Any = None,
     rbits: Any = None,
 ) -> Scalar:
     """`value` converted to `dtype`: floats round to nearest even, to int they truncate.
@@ -284,34 +284,6 @@ def call_rounding(name: str, value: Any) -> Scalar:
     return Scalar(expr if not kind.is_float else Call(name, (expr,), kind))
 
 
-def round_(x: Any, rounding_mode: str = "ties-to-even") -> Any:
-    """`x` rounded to a whole number; halves go to even, or away from zero.
-
-    Args:
-        x: a float; integers stay as they are.
-        rounding_mode: ``"ties-to-even"`` (also nearbyint) or ``"ties-away-from-zero"``.
-
-    Raises:
-        LanguageError: another mode.
-    """
-    nearest = call_rounding("round", x)
-    if rounding_mode in ("ties-to-even", "nearbyint"):
-        return nearest
-    if rounding_mode != "ties-away-from-zero":
-        fail(
-            "unknown rounding of T.round",
-            expected="ties-to-even or ties-away-from-zero",
-            got=rounding_mode,
-        )
-    value = Scalar(ops.as_expr(x))
-    if not value.dtype.is_float:
-        return value
-    whole = call_rounding("trunc", value)
-    far = absolute(value - whole) >= 0.5
-    step = if_then_else(value < 0.0, cast(-1.0, value.dtype), cast(1.0, value.dtype))
-    return if_then_else(far, whole + step, whole)
-
-
 def call_bits(name: str, value: Any) -> Scalar:
     """``popcount`` and ``clz`` of an integer, as int32."""
     expr = ops.as_expr(value)
@@ -404,6 +376,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"__{name}": _make(name, call_math) for name in _FAST},
 }
 FUNCTIONS["nearbyint"] = FUNCTIONS["round"]
-FUNCTIONS["round"] = round_
 FUNCTIONS["fast_rcp"] = FUNCTIONS["rcp"]
 FUNCTIONS["__rcp"] = FUNCTIONS["rcp"]

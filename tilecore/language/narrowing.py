@@ -96,6 +96,7 @@ def _directed(wide: Scalar, near: Scalar, kind: DType, mode: str, largest: float
     moved = cast(if_then_else(grows, bits + 1, bits - 1), integer)
     low = 1 - (1 << (kind.bits - 1))  # the sign bit and the smallest magnitude
     from_zero = cast(if_then_else(up, 1, low), integer)
-    moved = if_then_else(cast(near, wide.dtype) == 0.0, from_zero, moved)
+    is_zero = Scalar(ops.arithmetic("eq", cast(near, wide.dtype), 0.0))
+    moved = if_then_else(is_zero, from_zero, moved)
     finite = ops.logical("and", call_test("isfinite", wide), wrong)
     return if_then_else(Scalar(finite), reinterpret(moved, kind.name), near)

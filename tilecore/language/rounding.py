@@ -1,4 +1,4 @@
-"""T.ieee_*: arithmetic with a rounding direction.
+"""T.ieee_*: arithmetic with a rounding direction; T.round.
 
 Targets round to nearest even; the other directions are made from that. The rest that nearest
 rounding left out is found exactly (Dekker, Knuth; a fused multiply-add gives the rest of a product,
@@ -16,7 +16,15 @@ from typing import Any
 from tilecore.ir.dtypes import DType, float32, float64, int32, int64
 from tilecore.language import operators as ops
 from tilecore.language.locate import fail, refuse
-from tilecore.language.math_ops import call_math, call_test, cast, if_then_else, reinterpret
+from tilecore.language.math_ops import (
+    absolute,
+    call_math,
+    call_rounding,
+    call_test,
+    cast,
+    if_then_else,
+    reinterpret,
+)
 from tilecore.language.values import Scalar
 
 MODES = ("rn", "rz", "ru", "rd")
@@ -51,7 +59,8 @@ def _step(value: Scalar, kind: DType, up: Any) -> Scalar:
     moved = if_then_else(away, bits + 1, bits - 1)
     smallest = 1e-45 if kind == float32 else 5e-324
     from_zero = if_then_else(up, smallest, -smallest)
-    return if_then_else(value == 0.0, cast(from_zero, kind), reinterpret(moved, kind.name))
+    is_zero = Scalar(ops.arithmetic("eq", value, 0.0))
+    return if_then_else(is_zero, cast(from_zero, kind), reinterpret(moved, kind.name))
 
 
 def _directed(value: Scalar, rest: Any, mode: str, kind: DType) -> Scalar:
@@ -154,6 +163,34 @@ def ieee_frsqrt(x: Any) -> Scalar:
     return call_math("rsqrt", a)
 
 
+def round_(x: Any, rounding_mode: str = "ties-to-even") -> Any:
+    """`x` rounded to a whole number; halves go to even, or away from zero.
+
+    Args:
+        x: a float; integers stay as they are.
+        rounding_mode: ``"ties-to-even"`` (also nearbyint) or ``"ties-away-from-zero"``.
+
+    Raises:
+        LanguageError: another mode.
+    """
+    nearest = call_rounding("round", x)
+    if rounding_mode in ("ties-to-even", "nearbyint"):
+        return nearest
+    if rounding_mode != "ties-away-from-zero":
+        fail(
+            "unknown rounding of T.round",
+            expected="ties-to-even or ties-away-from-zero",
+            got=rounding_mode,
+        )
+    value = Scalar(ops.as_expr(x))
+    if not value.dtype.is_float:
+        return value
+    whole = call_rounding("trunc", value)
+    far = absolute(value - whole) >= 0.5
+    step = if_then_else(value < 0.0, cast(-1.0, value.dtype), cast(1.0, value.dtype))
+    return if_then_else(far, whole + step, whole)
+
+
 FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     function.__name__: function
     for function in (
@@ -161,3 +198,4 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     )
 }  # fmt: skip
 """The functions by name."""
+FUNCTIONS["round"] = round_

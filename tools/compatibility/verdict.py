@@ -159,7 +159,8 @@ def _refusal(error: BaseException, root: Path) -> str | None:
             inside = isinstance(node, ast.With) and node.body[0].lineno <= (frame.lineno or 0) <= (
                 node.end_lineno or 0
             )
-            if inside and any("raises" in ast.unparse(item.context_expr) for item in node.items):
+            items = node.items if isinstance(node, ast.With) else []
+            if inside and any("raises" in ast.unparse(item.context_expr) for item in items):
                 return _WORDS
     return None
 
