@@ -190,3 +190,22 @@ def test_log_is_read_per_kernel_with_its_remarks() -> None:
     assert all(any("setmaxnreg" in note for note in k.notes) for k in (first, second))
     assert any("spills 64 bytes" in note for note in first.notes)
     assert absent.registers is None
+
+
+def test_a_log_without_a_line_on_spills_is_no_reason_to_compile_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another NVRTC, or one whose code was made before, says nothing of registers."""
+    runs = []
+    compile_once = toolchain._compile
+
+    def silent(*arguments: object) -> object:
+        runs.append(arguments)
+        made = compile_once(*arguments)
+        unknown = tuple(replace(one, registers=None, spill_bytes=None) for one in made.resources)
+        return replace(made, resources=unknown)
+
+    monkeypatch.setattr(toolchain, "_compile", silent)
+    made = compile_cubin(source(SPILLING), TARGET, CompileOptions())
+    assert made.resources[0].spill_bytes is None
+    assert len(runs) == 1

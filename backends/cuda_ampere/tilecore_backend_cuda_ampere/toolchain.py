@@ -74,7 +74,7 @@ def compile_cubin(
 
 
 def _spilled(artifact: Artifact) -> int:
-    return sum(one.spill_bytes for one in artifact.resources)
+    return sum(one.spill_bytes or 0 for one in artifact.resources)  # None: the log has no line
 
 
 def _compile(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
