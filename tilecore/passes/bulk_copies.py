@@ -39,6 +39,7 @@ class BulkCopies:
         common: statements that stand before all warp roles.
         known: variables that every warp can compute.
         slotted: author's buffer name -> the buffer with slots.
+        stages: names of the buffers through which fragments leave.
     """
 
     def __init__(self, kernel: Kernel, names: Names, context: Context) -> None:
@@ -49,6 +50,7 @@ class BulkCopies:
         self.common: list[Stmt] = []
         self.known: set[Var] = set(kernel.grid_vars)
         self.slotted: dict[str, Buffer] = {}
+        self.stages: set[str] = set()
 
     def is_pure(self, value: Expr) -> bool:
         """True when every warp can compute a value at the kernel's start."""

@@ -27,10 +27,11 @@ import math
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import boolean
+from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Var, binary, const, free_vars, substitute, walk
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
     Allocate,
     Atomic,
@@ -54,6 +55,7 @@ from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_hel
 from tilecore.passes.group_turns import GROUPS, turns_of
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.masks import GROUP, group_number, steps_of_groups
+from tilecore.passes.memory_effects import box_of
 from tilecore.passes.persistent_delayed import persistent_delayed
 from tilecore.passes.persistent_tiles import (
     chained_tile,
@@ -350,18 +352,27 @@ class _Specializer(BulkCopies):
         if stmt.dst.buffer.scope is not Scope.GLOBAL:
             return original
         others = tuple(s for s in self.kernel.body if s is not original)
-        if stmt.dst.buffer in buffers_in(others):
+        if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
             return original
         answer = self.bulk_plan(stmt)
         if answer is None or answer.staging is None:
             return original
-        shape = answer.staging.shape
-        name = f"{stmt.src.buffer.name}_stage"
-        staging = self.names.buffer(name, shape, stmt.dst.dtype, Scope.SHARED)
-        self.layouts[staging.name] = answer.staging
-        self.common.append(Allocate(staging, loc=stmt.loc))
+        staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
         return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
+
+    def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
+        """A buffer through which fragments leave; stores one after the other use the same."""
+        for stmt in self.common:
+            if not isinstance(stmt, Allocate) or stmt.buffer.name not in self.stages:
+                continue
+            if (stmt.buffer.dtype, self.layouts[stmt.buffer.name]) == (dtype, layout):
+                return stmt.buffer
+        made = self.names.buffer(name, layout.shape, dtype, Scope.SHARED)
+        self.layouts[made.name] = layout
+        self.stages.add(made.name)
+        self.common.append(Allocate(made))
+        return made
 
     def own_steps(self, loop: For) -> tuple[list[Stmt], Expr | None]:
         """How many of a loop's steps the lane's group takes, with what defines it; None is all."""
@@ -418,6 +429,13 @@ class _Specializer(BulkCopies):
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
+
+
+def _are_apart(region: Region, other: Stmt) -> bool:
+    """True for a copy of a fragment to another part of the same buffer."""
+    if not isinstance(other, Copy) or other.src.buffer == region.buffer:
+        return False
+    return box_of(region, Ranges()).is_disjoint(box_of(other.dst, Ranges()))
 
 
 def _is_pipelined(stmt: Stmt) -> bool:
