@@ -113,8 +113,12 @@ def configs(problem: GemvProblem, target: Target) -> Sequence[GemvConfig]:
                 elements * (4 + width), threads, target
             ):
                 found.append(GemvConfig(block_n, block_k, threads))
-    # Enough blocks first, then the widest tile.
-    found.sort(key=lambda c: ceildiv(problem.n, c.block_n) * c.threads < 1 << 16)
+    # Enough lanes first. Rows of B along n are short pieces of memory: one large block reads many
+    # of them at once; rows along k are long, and small blocks hide one another's waits.
+    wide = -1 if problem.transpose_b else 1
+    found.sort(
+        key=lambda c: (ceildiv(problem.n, c.block_n) * c.threads < 1 << 16, -wide * c.threads)
+    )
     return found
 
 
