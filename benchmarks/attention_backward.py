@@ -28,8 +28,8 @@ from tilecore_kernels.backward_problem import BackwardConfig
 SHAPES = [(8, 32, 32, 4096, 128), (8, 32, 8, 4096, 128), (1, 16, 16, 16384, 128)]
 CONFIGS = {  # keys owned, queries a step, queries owned, keys a step, stages, threads
     "cuda_hopper": [
-        BackwardConfig(128, 64, 128, 64, 2, 256), BackwardConfig(128, 48, 128, 96, 2, 256),
-        BackwardConfig(128, 32, 128, 128, 2, 256), BackwardConfig(64, 64, 64, 64, 2, 128),
+        BackwardConfig(128, 48, 128, 64, 2, 256), BackwardConfig(128, 48, 128, 96, 2, 256),
+        BackwardConfig(128, 32, 128, 128, 2, 256),
     ],
     "cuda_ampere": [
         BackwardConfig(64, 32, 64, 64, 2, 128), BackwardConfig(128, 32, 128, 64, 2, 256),

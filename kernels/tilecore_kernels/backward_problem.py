@@ -98,7 +98,7 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
     longest_q = max(16, pow2_at_least(problem.q_len))
     longest_k = max(16, pow2_at_least(problem.kv_len))
     sizes = ((64, 64), (128, 64), (64, 32)) if not has_lanes(target) else (
-        (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16),
+        (128, 64), (128, 48), (128, 32), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16),
     )  # fmt: skip
     stages, threads = ((1,), (128,)) if not has_lanes(target) else ((2, 1), (256, 128, 64, 32))
     space = [
@@ -126,7 +126,7 @@ def _is_legal(config: BackwardConfig, problem: AttentionProblem, target: Target)
         config.threads // target.lanes_per_warp * 16 <= owned
         and fits_threads(config.threads, target)
         and fits_shared(smem_bytes, target)
-        and fits_registers(fragment_bytes, config.threads, target, share=0.95)
+        and fits_registers(fragment_bytes, config.threads, target, share=0.85)
     )
 
 

@@ -247,9 +247,13 @@ def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> b
 
 
 def _cost(config: DecodeConfig, problem: DecodeProblem) -> tuple[float, ...]:
-    """Rows beyond the group are wasted work; small key tiles pay their fixed cost often."""
+    """Rows beyond the group are wasted work; then four warps on 64 keys, three tiles in flight.
+
+    Order of the rest as measured (docs/performance-log.md, decoding): within 5 % of the fastest.
+    """
     rows = ceildiv(problem.group, config.block_h) * config.block_h
-    return (rows, 1.0 / config.block_k + {1: 1.0, 2: 0.01, 3: 0.0, 4: 0.005}[config.num_stages])
+    stages = (3, 2, 4, 1).index(config.num_stages)
+    return (rows, abs(config.threads - 128), abs(config.block_k - 64), stages)
 
 
 def flops(problem: DecodeProblem) -> float:

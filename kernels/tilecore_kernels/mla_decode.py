@@ -27,7 +27,7 @@ from tilecore_kernels.online_softmax import (
     normalize,
     rescale,
     to_log_sum,
-    weigh_scores,
+    weigh_apart,
 )
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.split_combine import combine_splits
@@ -63,10 +63,12 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
             latent = T.alloc_shared((tile_k, p.dim), p.dtype)
             weights = T.alloc_shared((tile_h, tile_k), p.dtype)
             scores = T.alloc_fragment((tile_h, tile_k), "float32")
+            sums = T.alloc_fragment((tile_h, tile_k), "float32")
             out = T.alloc_fragment((tile_h, p.dim_v), "float32")
             first_h = bx * tile_h
             T.copy(Q[batch, 0, first_h : first_h + tile_h, 0 : p.dim], q)
             T.clear(out)
+            T.clear(sums)
             rows = new_rows(tile_h)
             limit = T.min(Lengths[batch], p.kv_len)
             tiles = T.ceildiv(limit, tile_k)
@@ -79,10 +81,11 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                     for i, j in T.Parallel(tile_h, tile_k):
                         visible = first_k + j < limit
                         scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
-                weigh_scores(rows, scores, tile_k, scale)
+                weigh_apart(rows, scores, sums, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 T.copy(scores, weights)
                 T.gemm(weights, latent[:, 0 : p.dim_v], out, policy=config.policy)
+            T.reduce_sum(sums, rows.total, dim=1)
             normalize(rows, out, p.dim_v)
             to_log_sum(rows, LN_2 if splits == 1 else 1.0)
             if splits == 1:
@@ -170,7 +173,7 @@ def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> b
     keys = config.num_stages * config.block_k
     smem_bytes = (config.block_h + keys) * problem.dim * width
     smem_bytes += config.block_h * config.block_k * width
-    fragment_bytes = 4 * config.block_h * (config.block_k + problem.dim_v)
+    fragment_bytes = 4 * config.block_h * (2 * config.block_k + problem.dim_v)
     return (
         fits_threads(config.threads, target)
         and fits_shared(smem_bytes, target)

@@ -11,7 +11,7 @@ import tilecore.language as T
 from tilecore_kernels.online_softmax import LN_2
 
 THREADS = 128
-SPLITS_AT_ONCE = 16
+SPLITS_AT_ONCE = 32
 """Parts that are read together: enough loads in flight, few enough registers."""
 
 
@@ -31,6 +31,8 @@ def combine_splits(Parts, Sums, Out, LSE):
         parts = T.alloc_fragment((some, dim), "float32")
         weights = T.alloc_fragment((some,), "float32")
         out = T.alloc_fragment((dim,), "float32")
+        if splits == some:  # on their way while the sums are read
+            T.copy(Parts[b, head, 0:some, row, 0:dim], parts)
         for s in T.Parallel(splits):
             sums[s] = Sums[b, head, s, row]
         T.reduce_max(sums, peak, dim=0)
@@ -47,8 +49,10 @@ def combine_splits(Parts, Sums, Out, LSE):
                 weights[s] = T.if_then_else(
                     inside, T.exp2(Sums[b, head, first + s, row] - anchor), 0.0
                 )
+            if splits != some:
+                T.copy(Parts[b, head, first : first + some, row, 0:dim], parts)
             for s, d in T.Parallel(some, dim):
-                parts[s, d] = weights[s] * Parts[b, head, first + s, row, d]
+                parts[s, d] = weights[s] * parts[s, d]
             T.reduce_sum(parts, out, dim=0, clear=False)
         for d in T.Parallel(dim):
             Out[b, head, row, d] = out[d] * share

@@ -144,7 +144,8 @@ def configs(problem: VarlenProblem, target: Target) -> Sequence[AttentionConfig]
     found = attention_problem.configs(problem.one(problem.max_q, max(problem.max_q, 256)), target)
     size = problem.page_size
     fitting = [c for c in found if not size or c.block_k % size == 0 or size % c.block_k == 0]
-    return fitting or found
+    # A tile out of one page is one copy.
+    return sorted(fitting or found, key=lambda c: 32 <= size < c.block_k)
 
 
 def flops(problem: VarlenProblem) -> float:
