@@ -8,6 +8,7 @@ from typing import Any
 
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
+from tilecore.codegen.simt.spelling import spelled
 from tilecore.errors import ResourceError, VerifyError
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions, KernelSource, Source
@@ -68,7 +69,8 @@ def emit_program(
     )
     texts: list[str] = []
     kernels: list[KernelSource] = []
-    for kernel in program.kernels:
+    printable = spelled(program)
+    for kernel, printed in zip(program.kernels, printable.kernels, strict=True):
         if target.max_threads and kernel.threads > target.max_threads:
             raise ResourceError(
                 f"kernel {kernel.name} has too many threads",
@@ -77,13 +79,15 @@ def emit_program(
                 loc=kernel.loc,
             )
         printer = KernelPrinter(
-            program, kernel, target, dialect, known, options.fast_math, options.line_info
+            printable, printed, target, dialect, known, options.fast_math, options.line_info
         )
-        added = KernelExtra() if extra is None else extra(program, kernel)
-        texts.append(printer.text(added.parameters))
+        added = shown = KernelExtra()
+        if extra is not None:  # facts are for launchers, which know the author's names
+            added, shown = extra(program, kernel), extra(printable, printed)
+        texts.append(printer.text(shown.parameters))
         kernels.append(
             KernelSource(
-                kernel.name,
+                printed.name,
                 kernel_arguments(program, kernel),
                 kernel.grid,
                 kernel.threads,
