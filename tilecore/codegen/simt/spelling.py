@@ -51,7 +51,7 @@ rand random read realloc remainder remove rename rindex rint round scanf sin sin
 strchr strcmp strcpy strlen system tan tanh tgamma time tolower toupper trunc write y0 y1 yn
 """
 _FUNCTIONS = frozenset(_LIBRARY.split())  # clash with a kernel, whose name has C linkage
-_RESERVED_PREFIXES = ("TC_", "AMPERE_", "HOPPER_", "CDNA", "EMULATED_")
+_RESERVED_PREFIXES = ("TC_",)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
