@@ -65,12 +65,12 @@ def gemm_configs(
 
 def _lane_space(k: int, target: Target) -> list[GemmConfig]:
     # Where whole tiles are copied in bulk, one lane fills any number of slots, and matrix units
-    # take any number of columns: 192 is for sizes that 256 leaves half a round of.
+    # take any number of columns: 192 where 256 leaves half a round, 32 for few tiles.
     bulk = target.has("bulk_copy")
     return [
         GemmConfig(block_m, block_n, block_k, stages, threads, panel=8)
         for block_m in (64, 128, 256)
-        for block_n in ((64, 128, 192, 256) if bulk else (64, 128, 256))
+        for block_n in ((32, 64, 128, 192, 256) if bulk else (64, 128, 256))
         for block_k in (16, 32, 64, 128)
         for threads in (128, 256)
         for stages in ((2, 3, 4, 6, 8, 12) if bulk else (2, 3, 4))
