@@ -92,7 +92,7 @@ def test_kernels_of_one_program_see_each_others_writes():
                 B[bx * 4 + i] = middle[bx * 4 + i] + 1.0
 
     first, second = main.program.kernels
-    assert (first.name, second.name) == ("main_kernel", "main_1")
+    assert (first.name, second.name) == ("main_kernel", "main_2")
     assert (first.threads, second.threads) == (32, 64)
     assert [buffer.name for buffer in main.program.workspaces] == ["middle"]
     a = RNG.standard_normal(8).astype(np.float32)

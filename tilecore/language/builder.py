@@ -22,6 +22,7 @@ from tilecore.ir.stmts import Block, Let, Stmt, Store
 from tilecore.ir.visit import exprs_of, regions_of
 from tilecore.language.locate import caller_loc, fail
 from tilecore.language.operators import dtype_of, has_load, is_trivial, to_dtype
+from tilecore.language.reserved import RESERVED
 from tilecore.language.values import Scalar
 
 _CURRENT: ContextVar[Builder | None] = ContextVar("tilecore_builder", default=None)
@@ -94,6 +95,8 @@ class Builder:
     def unique(self, wanted: str) -> str:
         """A program-wide unique name that looks like `wanted`."""
         base = re.sub(r"\W", "_", wanted) or "v"
+        if base in RESERVED:
+            self._taken.setdefault(base, 0)
         if base not in self._taken:
             self._taken[base] = 0
             return base

@@ -15,6 +15,7 @@ from tilecore.language.builder import Builder, Frame, KernelState, current
 from tilecore.language.lets import tidy
 from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail, refuse
+from tilecore.language.reserved import RESERVED
 from tilecore.language.values import Scalar, expr_text
 
 DEFAULT_THREADS = 128
@@ -74,8 +75,8 @@ class KernelLaunch:
             builder.check_expr(extent)
         index = len(builder.kernels)
         name = builder.name if index == 0 else builder.unique(builder.name)
-        if name == "main":  # no function of generated code may be called that
-            name = builder.unique("main_kernel")
+        if name in RESERVED:
+            name = builder.unique(f"{name}_kernel")
         builder.kernel = KernelState(
             name, variables, self.grid, self.threads, self.loc, cluster=self.cluster
         )
