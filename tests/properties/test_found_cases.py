@@ -10,6 +10,12 @@ from test_random_programs import check, needs_cpu, needs_lanes
 FOUND = [
     ("a kernel called main was refused by the C++ compiler",
      RandomProgram((), (1, 1, 1, 16, 16, 16)), 0, 32, 0),
+    ("a tile that nothing reads was given up while its copy was under way",
+     RandomProgram(("for ko in T.Pipelined(T.ceildiv(K, BK), num_stages=num_stages):",
+                    "    T.copy(A[by * BM, ko * BK], a)", "    T.copy(B[ko * BK, bx * BN], b)",
+                    "    T.gemm(a, b, acc)", "for i, j in T.Parallel(BM, BN):",
+                    "    acc[i, j] = T.max(T.min(acc[i, j], 48), -48)"),
+                   (1, 1, 1, 32, 32, 32)), 0, 32, 0),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tilecore.errors import ResourceError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.expr import Const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, Stmt, While
@@ -82,7 +83,7 @@ def lifetimes_of(kernel: Kernel) -> list[Lifetime]:
     spans: dict[str, tuple[int, int]] = {}
     buffers: dict[str, Buffer] = {}
     position = itertools.count()
-    _scan(kernel.body, position, spans, buffers)
+    _scan(kernel.body, position, spans, buffers, {})
     end = next(position)
     for name in _barriers(kernel):
         spans[name] = (0, end)  # memory of a transaction barrier must not be written otherwise
@@ -102,8 +103,13 @@ def _scan(
     position: itertools.count[int],
     spans: dict[str, tuple[int, int]],
     buffers: dict[str, Buffer],
+    flying: dict[str, Buffer],
 ) -> set[str]:
-    """Record accesses of a block; the answer is the buffers declared in it."""
+    """Record accesses of a block; the answer is the buffers declared in it.
+
+    What an asynchronous copy writes (`flying`) is not free before it has been waited for, also
+    where nothing reads it.
+    """
     declared: set[str] = set()
     for stmt in block:
         now = next(position)
@@ -112,9 +118,11 @@ def _scan(
             continue
         for buffer in _own_buffers(stmt):
             _extend(buffer, now, now, spans, buffers)
+        if isinstance(stmt, Intrinsic):
+            _follow_copies(stmt, now, spans, buffers, flying)
         inner_declared: set[str] = set()
         for inner in child_blocks(stmt):
-            inner_declared |= _scan(inner, position, spans, buffers)
+            inner_declared |= _scan(inner, position, spans, buffers, flying)
         if isinstance(stmt, For | While):
             end = next(position)
             for buffer in buffers_in((stmt,)):
@@ -122,6 +130,25 @@ def _scan(
                     _extend(buffer, now, end, spans, buffers)
         declared |= inner_declared
     return declared
+
+
+def _follow_copies(
+    stmt: Intrinsic,
+    now: int,
+    spans: dict[str, tuple[int, int]],
+    buffers: dict[str, Buffer],
+    flying: dict[str, Buffer],
+) -> None:
+    """Remember the destinations of asynchronous copies, and let them live to the waits."""
+    if stmt.op == "async.copy":
+        target = stmt.args[1]
+        if isinstance(target, Region) and target.buffer.scope is Scope.SHARED:
+            flying[target.buffer.name] = target.buffer
+    elif stmt.op == "async.wait":
+        for buffer in flying.values():
+            _extend(buffer, now, now, spans, buffers)
+        if isinstance(stmt.args[0], Const) and stmt.args[0].value == 0:
+            flying.clear()
 
 
 def _barriers(kernel: Kernel) -> set[str]:
