@@ -267,8 +267,8 @@ class _Step:
         place = w.mul(panel, w.i64(cut.width * shape.out_dtype.bytes))
         out = w.offset_bytes(p["out"], w.add(w.mul(row, p["out_pitch"]), place))
         written = [c, w.i64(shape.c_pitch * c_bytes)]
+        is_final = w.icmp("ne", p["out"], Value("ptr", "null"))
         if self.is_last:
-            is_final = w.icmp("ne", p["out"], Value("ptr", "null"))
             pairs = zip((out, p["out_pitch"]), written, strict=True)
             written = [w.select(is_final, mine, other) for mine, other in pairs]
         w.call(kernel, "void", [left, p["right"], c, turns, *arguments, *written])
