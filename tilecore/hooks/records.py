@@ -177,8 +177,6 @@ class PipelinePlan:
         cluster: with persistent blocks, how many may share what they load.
         alternates: sums that one iteration uses up may take turns in two sets of registers, so
             that the next contraction runs beside the work on them.
-        turn_lanes: two groups of so many lanes may start such contractions in turn, so that one
-            group works on its sums while the matrix units have the other's; 0 is no order.
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
         through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
             are stored to one slot of shared memory, or two (`num_stages`).
@@ -196,7 +194,6 @@ class PipelinePlan:
     through_registers: bool = False
     hold_operands: bool = False
     alternates: bool = False
-    turn_lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

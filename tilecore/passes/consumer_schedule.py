@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Buffer, Scope
@@ -39,9 +38,6 @@ from tilecore.ir.stmts import (
 from tilecore.ir.visit import buffers_in, exprs_of, substitute_block, walk_stmts
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, with_hint
-
-if TYPE_CHECKING:
-    from tilecore.passes.group_turns import Turns
 
 RunsBeside = Callable[[Gemm], bool]
 """Whether a gemm's atom runs beside the warps that issue it."""
@@ -127,31 +123,16 @@ def later_group(
     return None if delayed is None else delayed.last_group
 
 
-def plain_steps(
-    loop: For,
-    groups: list[Group],
-    runs_beside: RunsBeside,
-    step: Expr,
-    turns: Turns | None = None,
-) -> list[Stmt]:
-    """The plain schedule of one iteration, which is step number `step` of its rings.
-
-    With `turns`, groups of lanes start their contractions in turn.
-    """
+def plain_steps(loop: For, groups: list[Group], runs_beside: RunsBeside, step: Expr) -> list[Stmt]:
+    """The plain schedule of one iteration, which is step number `step` of its rings."""
     taken = {id(copy) for group in groups for copy in group.copies}
     slots = slots_of(groups, step)
     body: list[Stmt] = []
-    contractions = 0
     for index, stmt in enumerate(loop.body):
         if id(stmt) in taken:
             continue
         body += [g.ring.wait_full(step) for g in groups if g.first == index]
-        new = rebuffered(stmt, slots)
-        if turns is not None and isinstance(new, Gemm):
-            body += turns.started(new, step, contractions)
-            contractions += 1
-        else:
-            body.append(new)
+        body.append(rebuffered(stmt, slots))
         for group in groups:
             if group.last == index:
                 if group.first != index or not (isinstance(stmt, Gemm) and runs_beside(stmt)):

@@ -26,7 +26,6 @@ from tilecore.passes.consumer_schedule import (
     wait_for,
 )
 from tilecore.passes.deferred_store import DeferredStore
-from tilecore.passes.group_turns import Turns
 from tilecore.passes.producer_schedule import load_group
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, ceil_div, with_hint
@@ -215,16 +214,11 @@ def chained_tile(
 
 
 def plain_tile(
-    loop: For,
-    groups: list[Group],
-    runs_beside: RunsBeside,
-    round_: Var,
-    names: Names,
-    turns: Turns | None = None,
+    loop: For, groups: list[Group], runs_beside: RunsBeside, round_: Var, names: Names
 ) -> tuple[Stmt, ...]:
     """The consumers' plain loop, counting steps over all rounds."""
     base = Var(names.fresh("step_base"))
-    body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var), turns)
+    body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var))
     new_loop = dataclasses.replace(loop, body=tuple(body), kind=LoopKind.SERIAL, pipeline=None)
     return (Let(base, binary("mul", round_, loop.extent)), new_loop)
 

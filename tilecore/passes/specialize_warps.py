@@ -52,7 +52,6 @@ from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_gro
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
 from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_held
-from tilecore.passes.group_turns import GROUPS, turns_of
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.masks import GROUP, group_number, steps_of_groups
 from tilecore.passes.memory_effects import box_of
@@ -184,21 +183,14 @@ class _Specializer(BulkCopies):
                 work += chained_tile(loop, groups[0], taken, self.names, late)
             elif stmt is loop:
                 outside = [s for s in staying if s is not loop]
-                parts = alternating(loop, groups, outside, self.runs_beside, self.names)
-                if parts is not None and plan.alternates:
+                turns = alternating(loop, groups, outside, self.runs_beside, self.names)
+                if turns is not None and plan.alternates:
                     self.layouts |= {
-                        new.name: self.layouts[old] for old, new in parts.second.items()
+                        new.name: self.layouts[old] for old, new in turns.second.items()
                     }
-                    work += alternating_tile(parts, taken, self.names)
-                    continue
-                turns = turns_of(
-                    loop, plan.turn_lanes, self.kernel.threads, self.runs_beside, self.names
-                )
-                if turns is not None:
-                    self.layouts[turns.barriers.name] = Layout.row_major((GROUPS,))
-                    inits += turns.setup(self.context.target.lanes_per_warp)
-                    work.append(turns.define())
-                work += plain_tile(loop, groups, self.runs_beside, taken, self.names, turns)
+                    work += alternating_tile(turns, taken, self.names)
+                else:
+                    work += plain_tile(loop, groups, self.runs_beside, taken, self.names)
             elif late is not None and stmt is late.store:
                 work += late.keep()
             elif late is not None and late.declares(stmt):
@@ -209,15 +201,15 @@ class _Specializer(BulkCopies):
         consumer: list[Stmt] = [whole_loop]
         if late is not None:
             number = Var(self.names.fresh("part"))
-            last = For(
+            parts = For(
                 number, const(0), const(late.rounds), const(1), tuple(late.part(number)),
                 LoopKind.UNROLL,
             )  # fmt: skip
             some = binary("gt", whole_loop.extent, const(0))
-            consumer = [*late.declarations(), whole_loop, If(some, (last,))]
+            consumer = [*late.declarations(), whole_loop, If(some, (parts,))]
         if any(is_held(s) for s in work):
             consumer.append(Intrinsic("bulk.finish"))
-        if not self.fits_memory(2 * len(groups) + 1):
+        if not self.fits_memory(2 * len(groups)):
             self.layouts, self.slotted, self.common = before
             return None
         self.kernel = kernel

@@ -57,7 +57,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     with_producers = PipelinePlan(
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
-        takes_tiles=True, alternates=fits_twice(request), turn_lanes=WARPGROUP,
+        takes_tiles=True, alternates=fits_twice(request),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 
