@@ -135,7 +135,8 @@ def _check(name: str, problem: Any, config: Any) -> None:
         np.zeros(shape, numpy_dtype(dtype_of(dtype))) for shape, dtype in family.outputs(problem)
     ]
     names = [param.name for param in program.params]
-    results = run(program, dict(zip(names, (*arrays, *outputs), strict=True)))
+    arguments = dict(zip(names, (*arrays, *outputs), strict=True))
+    results = run(program, arguments, check_uninitialised=True)
     wanted = family.reference(problem, *arrays)
     for parameter, value in zip(names[len(arrays) :], wanted, strict=True):
         got = results.get(parameter, outputs[names.index(parameter) - len(arrays)])

@@ -92,7 +92,7 @@ def weigh_apart(rows, scores, sums, columns, scale):
     """
     peak, previous, anchor = rows.peak, rows.previous, rows.anchor
     T.copy(anchor, previous)
-    T.reduce_max(scores, peak, dim=1, clear=False)
+    T.reduce_max(scores, peak, dim=1)
     for i in T.Parallel(rows.count):
         grown = peak[i] * scale - anchor[i] > SLACK
         anchor[i] = T.if_then_else(grown, peak[i] * scale, anchor[i])
