@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass, field
 
 from tilecore.errors import Loc
-from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import FALSE, Expr, Var
 
 Hints = tuple[tuple[str, int | float | str | bool], ...]
@@ -242,6 +242,11 @@ class Copy(Stmt):
     dst: Region
     hints: Hints = ()
     loc: Loc | None = field(default=None, compare=False)
+
+    @property
+    def fills_shared(self) -> bool:
+        """True for copies from global to shared memory."""
+        return self.src.buffer.scope is Scope.GLOBAL and self.dst.buffer.scope is Scope.SHARED
 
 
 @dataclass(frozen=True, slots=True)

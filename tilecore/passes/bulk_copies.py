@@ -74,7 +74,7 @@ class BulkCopies:
         if not (self.is_pure(loop.start) and self.is_pure(loop.extent)):
             return []
         lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
-        copies = {k: s for k, s in enumerate(loop.body) if isinstance(s, Copy) and fills_shared(s)}
+        copies = {k: s for k, s in enumerate(loop.body) if isinstance(s, Copy) and s.fills_shared}
         if not copies or not all(self.fits(copy, loop, lets) for copy in copies.values()):
             return []
         spans: dict[int, tuple[int, int]] = {}
@@ -112,7 +112,7 @@ class BulkCopies:
 
     def fits_once(self, copy: Copy, staying: list[Stmt]) -> bool:
         """True when the producer can take over a copy outside of loops."""
-        if not fills_shared(copy):
+        if not copy.fills_shared:
             return False
         target = copy.dst.buffer
         others = tuple(s for s in self.kernel.body if s is not copy)
@@ -197,8 +197,3 @@ def _together(
 
 def _bytes(copy: Copy) -> int:
     return math.prod(static(copy.dst)) * copy.dst.dtype.bytes
-
-
-def fills_shared(copy: Copy) -> bool:
-    """True for copies from global to shared memory."""
-    return copy.src.buffer.scope is Scope.GLOBAL and copy.dst.buffer.scope is Scope.SHARED

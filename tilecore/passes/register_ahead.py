@@ -53,8 +53,7 @@ CROSSWISE_BYTES = 8
 def can_wait(copy: Copy) -> bool:
     """True when lanes can hold what `copy` moves to shared memory."""
     return (
-        copy.src.buffer.scope is Scope.GLOBAL
-        and copy.dst.buffer.scope is Scope.SHARED
+        copy.fills_shared
         and copy.src.dtype.bits >= 8
         and copy.dst.static_shape is not None
         and copy.src.static_shape == copy.dst.static_shape

@@ -47,7 +47,7 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.alternating_sums import alternating, alternating_tile
-from tilecore.passes.bulk_copies import BulkCopies, fills_shared
+from tilecore.passes.bulk_copies import BulkCopies
 from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
@@ -111,7 +111,7 @@ class _Specializer(BulkCopies):
             assert isinstance(loop, For)
             kernel = self.persistent(loop, plans[0], staying, chained=True)
             kernel = kernel or persistent_delayed(self, loop, plans[0], staying)
-            if kernel is None and not any(isinstance(s, Copy) and fills_shared(s) for s in staying):
+            if kernel is None and not any(isinstance(s, Copy) and s.fills_shared for s in staying):
                 kernel = self.persistent(loop, plans[0], staying, chained=False)
             if kernel is not None:
                 return kernel

@@ -8,7 +8,6 @@ from tilecore.hooks.records import (
     PipelinePlan,
     PipelineRequest,
 )
-from tilecore.ir.buffers import Scope
 from tilecore.ir.stmts import Copy, Stmt
 
 CP_ASYNC = AsyncCopyAtom("cp.async", (16, 8, 4))
@@ -31,7 +30,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
     count = len(loop.body)
     spec = loop.pipeline
     stages = spec.num_stages if spec is not None else 0
-    ahead = [k for k, stmt in enumerate(loop.body) if _runs_ahead(stmt)]
+    ahead = [k for k, stmt in enumerate(loop.body) if isinstance(stmt, Copy) and stmt.fills_shared]
     if spec is not None and len(spec.stage) == len(spec.order) == count and count:
         return _from_author(spec.stage, spec.order)
     if stages < 1 or not ahead:
@@ -53,14 +52,6 @@ def _from_author(stage: tuple[int, ...], order: tuple[int, ...]) -> PipelinePlan
         places[k] = place
     stages = tuple(max(0, s) for s in stage)
     return PipelinePlan(max(stages) + 1, stages, tuple(places))
-
-
-def _runs_ahead(stmt: Stmt) -> bool:
-    return (
-        isinstance(stmt, Copy)
-        and stmt.src.buffer.scope is Scope.GLOBAL
-        and stmt.dst.buffer.scope is Scope.SHARED
-    )
 
 
 def _after_readers(body: tuple[Stmt, ...], ahead: list[int], staying: list[int]) -> list[int]:

@@ -9,7 +9,6 @@ no wavefronts: two on each SIMD hide one another's waits, and a workgroup of eig
 from __future__ import annotations
 
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
-from tilecore.ir.buffers import Scope
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, For
 from tilecore.ir.visit import buffers_in
@@ -25,7 +24,7 @@ MOST_AHEAD_REGISTERS = 64
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
     """Through registers when the author asked for overlap; None runs the loop in order."""
     loop, kernel = request.loop, request.kernel
-    copies = [k for k, stmt in enumerate(loop.body) if _is_load(stmt)]
+    copies = [k for k, stmt in enumerate(loop.body) if isinstance(stmt, Copy) and stmt.fills_shared]
     asked = loop.pipeline.num_stages if loop.pipeline is not None else 0
     moved = sum(_bytes(loop, k) for k in copies)
     if asked < 1 or not copies or moved > 4 * MOST_AHEAD_REGISTERS * kernel.threads:
@@ -46,14 +45,6 @@ def _slots(request: PipelineRequest, asked: int, moved: int) -> int:
     waves = request.kernel.threads // LANES
     second_block_fits = 2 * used <= LDS_BYTES and 2 * _fragment_registers(request.kernel) <= 512
     return 1 if waves < WAVES_PER_BLOCK and second_block_fits else 2
-
-
-def _is_load(stmt: object) -> bool:
-    return (
-        isinstance(stmt, Copy)
-        and stmt.src.buffer.scope is Scope.GLOBAL
-        and stmt.dst.buffer.scope is Scope.SHARED
-    )
 
 
 def _bytes(loop: For, position: int) -> int:
