@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region
@@ -44,6 +44,18 @@ def _exprs_in(value: Any) -> Iterator[Expr]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _exprs_in(item)
+
+
+def names_in(exprs: Iterable[Expr]) -> set[str]:
+    """Variables and buffers that expressions mention."""
+    names: set[str] = set()
+    for top in exprs:
+        for node in walk(top):
+            if isinstance(node, Var):
+                names.add(node.name)
+            elif isinstance(node, Load):
+                names.add(node.buffer.name)
+    return names
 
 
 def regions_of(stmt: Stmt) -> Iterator[Region]:

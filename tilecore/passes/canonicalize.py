@@ -26,11 +26,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilecore.ir import stmts as S
-from tilecore.ir.expr import Const, Expr, Load, Unary, Var, walk
+from tilecore.ir.expr import Const, Expr, Unary, Var, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify, simplify_node
-from tilecore.ir.visit import exprs_of, map_exprs, regions_of, substitute_block, walk_stmts
+from tilecore.ir.visit import (
+    exprs_of,
+    map_exprs,
+    names_in,
+    regions_of,
+    substitute_block,
+    walk_stmts,
+)
 
 if TYPE_CHECKING:
     from tilecore.hooks.context import Context
@@ -204,13 +211,7 @@ def _names_read(stmt: S.Stmt) -> set[str]:
     """Variables and buffers in the statement's own fields, those that it declares left out."""
     bound = {id(var) for var in _bound(stmt)}
     names = _names_in_shapes(stmt) | {region.buffer.name for region in regions_of(stmt)}
-    for top in exprs_of(stmt):
-        if id(top) not in bound:
-            for node in walk(top):
-                if isinstance(node, Var):
-                    names.add(node.name)
-                elif isinstance(node, Load):
-                    names.add(node.buffer.name)
+    names |= names_in(top for top in exprs_of(stmt) if id(top) not in bound)
     match stmt:
         case S.Store(buffer=buffer):
             names.add(buffer.name)

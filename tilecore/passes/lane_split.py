@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Scope
-from tilecore.ir.expr import Call, Expr, Load, Var, walk
+from tilecore.ir.expr import Call, Expr
 from tilecore.ir.lane_dependence import (
     EXCHANGES,
     conditions_of,
@@ -24,7 +24,7 @@ from tilecore.ir.lane_dependence import (
     lane_dependent_names,
     nested_blocks,
 )
-from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
+from tilecore.ir.visit import exprs_of, names_in, regions_of, walk_stmts
 
 _OF_THE_BLOCK = (S.Parallel, S.Copy, S.Fill, S.Gemm, S.Reduce, S.Scan, S.Intrinsic)
 
@@ -77,18 +77,6 @@ def is_of_the_block(stmt: S.Stmt) -> bool:
     return isinstance(stmt, _OF_THE_BLOCK) or (
         isinstance(stmt, S.Atomic) and isinstance(stmt.value, S.Region)
     )
-
-
-def names_in(exprs: Iterable[Expr]) -> set[str]:
-    """Variables and buffers that expressions mention."""
-    names: set[str] = set()
-    for top in exprs:
-        for node in walk(top):
-            if isinstance(node, Var):
-                names.add(node.name)
-            elif isinstance(node, Load):
-                names.add(node.buffer.name)
-    return names
 
 
 def mentioned(stmt: S.Stmt) -> set[str]:

@@ -73,13 +73,14 @@ def borrowed_layout(buffer: Buffer, stmts: list[Stmt], cpu: HostCpu) -> Layout |
         return None
     if ((shape[0] - 1) * pitch + shape[1]) * buffer.dtype.bytes > _MOST_BORROWED_BYTES:
         return None
-    uses = [stmt for stmt in stmts if _mentions(stmt, buffer) and stmt is not copy]
+    uses = [stmt for stmt in stmts if mentions(stmt, buffer) and stmt is not copy]
     if not uses or not all(_reads_in_place(stmt, buffer, pitch, cpu) for stmt in uses):
         return None
     return Layout.strided(shape, (pitch, 1))
 
 
-def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
+def mentions(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement's own fields name `buffer`; its declaration does not count."""
     if isinstance(stmt, Allocate):
         return False
     if any(region.buffer == buffer for region in regions_of(stmt)):

@@ -12,17 +12,17 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Const, Load, walk
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.expr import Const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Allocate, Block, Copy, For, Gemm, If, Let, Stmt, While
-from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
+from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Let, Stmt, While
+from tilecore.ir.visit import walk_stmts
 
 from .analysis import Interval, interval
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu
-from .operands import covers_buffer, sole_copy
+from .operands import covers_buffer, mentions, sole_copy
 from .storage import plain_strides
 
 _LEAST_ROW_BLOCKS = 4
@@ -118,7 +118,7 @@ def _is_step(
         if sole_copy(buffer, stmts) is not copy or not covers_buffer(region):
             return False
         if not _is_matrix(copy.src) or any(
-            _mentions(stmt, buffer) for stmt in stmts if stmt is not copy and stmt is not gemm
+            mentions(stmt, buffer) for stmt in stmts if stmt is not copy and stmt is not gemm
         ):
             return False
     if plan.a_dtype != gemm.a.dtype or (gemm.transpose_a and plan.kind != "fma"):
@@ -137,16 +137,6 @@ def _is_matrix(src: Region) -> bool:
         and src.axes[1] == src.buffer.rank - 1
         and is_contiguous
         and src.buffer.safe_value == 0
-    )
-
-
-def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
-    if isinstance(stmt, Allocate):
-        return False
-    if any(region.buffer == buffer for region in regions_of(stmt)):
-        return True
-    return any(
-        isinstance(n, Load) and n.buffer == buffer for top in exprs_of(stmt) for n in walk(top)
     )
 
 
