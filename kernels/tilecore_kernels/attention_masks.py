@@ -73,6 +73,16 @@ def hide_invisible(problem, scores, first_q, first_k, shift, limit):
 
 
 @T.macro
+def hide_beyond(scores, first_k, limit):
+    """Set the scores of keys at and behind `limit` to -inf, in tiles that reach so far."""
+    rows, tile_k = (int(extent) for extent in scores.shape)
+    if first_k + tile_k > limit:
+        for i, j in T.Parallel(rows, tile_k):
+            visible = first_k + j < limit
+            scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
+
+
+@T.macro
 def modify_scores(problem, scores, head, first_q, first_k):
     """Apply the scale and the user's function to a tile of scores."""
     tile_q, tile_k = (int(extent) for extent in scores.shape)

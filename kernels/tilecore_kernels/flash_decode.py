@@ -12,6 +12,7 @@ The cache is contiguous, or lies in pages that a table names.
 from typing import Any
 
 import tilecore.language as T
+from tilecore_kernels.attention_masks import hide_beyond
 from tilecore_kernels.decode_problem import (
     PROBLEMS,
     DecodeConfig,
@@ -25,26 +26,24 @@ from tilecore_kernels.decode_problem import (
 )
 from tilecore_kernels.family import Family
 from tilecore_kernels.online_softmax import (
-    LN_2,
     LOG2_E,
     new_rows,
-    normalize,
     rescale,
-    to_log_sum,
     weigh_scores,
 )
 from tilecore_kernels.paged import load_keys
-from tilecore_kernels.split_combine import combine_splits
+from tilecore_kernels.split_combine import combine_splits, leave_part
 
 
 def tensor_types(p: DecodeProblem) -> dict[str, Any]:
-    """Types of the parameters by name."""
+    """Types of the parameters by name; None where the problem has no such tensor."""
+    table = T.Tensor((p.batch, p.pages_per_sequence), "int32")
     return {
         "Q": T.Tensor((p.batch, p.kv_heads, p.group, p.dim), p.dtype),
         "K": T.Tensor(p.cache_shape(p.dim), p.dtype),
         "V": T.Tensor(p.cache_shape(p.dim_v), p.dtype),
         "Lengths": T.Tensor((p.batch,), "int32"),
-        "Table": T.Tensor((p.batch, p.pages_per_sequence), "int32"),
+        "Table": table if p.page_size else None,
         "Out": T.Tensor((p.batch, p.kv_heads, p.group, p.dim_v), p.dtype),
         "LSE": T.Tensor((p.batch, p.kv_heads, p.group), "float32"),
     }
@@ -84,26 +83,21 @@ def flash_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 load_keys(p, K, Table, k, batch, head, first_k, limit)
                 load_keys(p, V, Table, v, batch, head, first_k, limit)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=config.policy)
-                if first_k + tile_k > limit:
-                    for i, j in T.Parallel(tile_h, tile_k):
-                        visible = first_k + j < limit
-                        scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
+                hide_beyond(scores, first_k, limit)
                 weigh_scores(rows, scores, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 if p.dtype != "float32":
                     T.copy(scores, weights)
                 T.gemm(weights, v, out, policy=config.policy)
-            normalize(rows, out, p.dim_v)
-            to_log_sum(rows, LN_2 if splits == 1 else 1.0)
-            if splits == 1:
-                T.copy(out, Out[batch, head, first_h : first_h + tile_h, 0 : p.dim_v])
-                T.copy(rows.peak, LSE[batch, head, first_h : first_h + tile_h])
-            else:
-                T.copy(out, Parts[batch, head, split, first_h : first_h + tile_h, 0 : p.dim_v])
-                T.copy(rows.peak, Sums[batch, head, split, first_h : first_h + tile_h])
+            leave_part(rows, out, batch, head, split, first_h, Parts, Sums, Out, LSE)
 
-    @T.macro
-    def decode(Q, K, V, Lengths, Table, Out, LSE):
+    types = tensor_types(p)
+
+    @T.prim_func
+    def flash_decode(
+        Q: types["Q"], K: types["K"], V: types["V"], Lengths: types["Lengths"],
+        Table: types["Table"], Out: types["Out"], LSE: types["LSE"],
+    ):  # fmt: skip
         if splits == 1:
             attend(Q, K, V, Lengths, Table, None, None, Out, LSE)
         else:
@@ -111,25 +105,6 @@ def flash_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
             Sums = T.alloc_global((p.batch, p.kv_heads, splits, p.group), "float32")
             attend(Q, K, V, Lengths, Table, Parts, Sums, Out, LSE)
             combine_splits(Parts, Sums, Out, LSE)
-
-    types = tensor_types(p)
-    if p.page_size:
-
-        @T.prim_func
-        def flash_decode_paged(
-            Q: types["Q"], K: types["K"], V: types["V"], Lengths: types["Lengths"],
-            Table: types["Table"], Out: types["Out"], LSE: types["LSE"],
-        ):  # fmt: skip
-            decode(Q, K, V, Lengths, Table, Out, LSE)
-
-        return flash_decode_paged
-
-    @T.prim_func
-    def flash_decode(
-        Q: types["Q"], K: types["K"], V: types["V"], Lengths: types["Lengths"],
-        Out: types["Out"], LSE: types["LSE"],
-    ):  # fmt: skip
-        decode(Q, K, V, Lengths, None, Out, LSE)
 
     return flash_decode
 

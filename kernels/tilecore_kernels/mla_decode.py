@@ -18,19 +18,17 @@ import numpy as np
 import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import decode_problem
+from tilecore_kernels.attention_masks import hide_beyond
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.online_softmax import (
-    LN_2,
     LOG2_E,
     new_rows,
-    normalize,
     rescale,
-    to_log_sum,
     weigh_apart,
 )
 from tilecore_kernels.paged import load_keys
-from tilecore_kernels.split_combine import combine_splits
+from tilecore_kernels.split_combine import combine_splits, leave_part
 from tilecore_kernels.tiles import (
     ceildiv,
     dtype_bytes,
@@ -77,26 +75,25 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 first_k = step * tile_k
                 load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
                 T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
-                if first_k + tile_k > limit:
-                    for i, j in T.Parallel(tile_h, tile_k):
-                        visible = first_k + j < limit
-                        scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
+                hide_beyond(scores, first_k, limit)
                 weigh_apart(rows, scores, sums, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 T.copy(scores, weights)
                 T.gemm(weights, latent[:, 0 : p.dim_v], out, policy=config.policy)
             T.reduce_sum(sums, rows.total, dim=1)
-            normalize(rows, out, p.dim_v)
-            to_log_sum(rows, LN_2 if splits == 1 else 1.0)
-            if splits == 1:
-                T.copy(out, Out[batch, 0, first_h : first_h + tile_h, 0 : p.dim_v])
-                T.copy(rows.peak, LSE[batch, 0, first_h : first_h + tile_h])
-            else:
-                T.copy(out, Parts[batch, 0, split, first_h : first_h + tile_h, 0 : p.dim_v])
-                T.copy(rows.peak, Sums[batch, 0, split, first_h : first_h + tile_h])
+            leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
 
-    @T.macro
-    def decode(Q, Cache, Lengths, Table, Out, LSE):
+    table = T.Tensor((p.batch, p.pages_per_sequence), "int32") if p.page_size else None
+
+    @T.prim_func
+    def mla_decode(
+        Q: T.Tensor((p.batch, 1, p.group, p.dim), p.dtype),
+        Cache: T.Tensor(p.cache_shape(p.dim), p.dtype),
+        Lengths: T.Tensor((p.batch,), "int32"),
+        Table: table,
+        Out: T.Tensor((p.batch, 1, p.group, p.dim_v), p.dtype),
+        LSE: T.Tensor((p.batch, 1, p.group), "float32"),
+    ):
         if splits == 1:
             attend(Q, Cache, Lengths, Table, None, None, Out, LSE)
         else:
@@ -104,29 +101,6 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
             Sums = T.alloc_global((p.batch, 1, splits, p.group), "float32")
             attend(Q, Cache, Lengths, Table, Parts, Sums, Out, LSE)
             combine_splits(Parts, Sums, Out, LSE)
-
-    Q_type = T.Tensor((p.batch, 1, p.group, p.dim), p.dtype)
-    Cache_type = T.Tensor(p.cache_shape(p.dim), p.dtype)
-    Lengths_type = T.Tensor((p.batch,), "int32")
-    Table_type = T.Tensor((p.batch, p.pages_per_sequence), "int32")
-    Out_type = T.Tensor((p.batch, 1, p.group, p.dim_v), p.dtype)
-    LSE_type = T.Tensor((p.batch, 1, p.group), "float32")
-    if p.page_size:
-
-        @T.prim_func
-        def mla_decode_paged(
-            Q: Q_type, Cache: Cache_type, Lengths: Lengths_type, Table: Table_type,
-            Out: Out_type, LSE: LSE_type,
-        ):  # fmt: skip
-            decode(Q, Cache, Lengths, Table, Out, LSE)
-
-        return mla_decode_paged
-
-    @T.prim_func
-    def mla_decode(
-        Q: Q_type, Cache: Cache_type, Lengths: Lengths_type, Out: Out_type, LSE: LSE_type
-    ):
-        decode(Q, Cache, Lengths, None, Out, LSE)
 
     return mla_decode
 

@@ -8,11 +8,25 @@ logarithm ``M + log2(sum 2^(L_s - M))``. A part without a key has -inf and count
 # Annotations are values of the tile language here, so they are not postponed.
 
 import tilecore.language as T
-from tilecore_kernels.online_softmax import LN_2
+from tilecore_kernels.online_softmax import LN_2, normalize, to_log_sum
 
 THREADS = 128
 SPLITS_AT_ONCE = 32
 """Parts that are read together: enough loads in flight, few enough registers."""
+
+
+@T.macro
+def leave_part(rows, out, batch, head, split, first, Parts, Sums, Out, LSE):
+    """Write a block's rows from `first` on: as part `split`, or as the result without `Parts`."""
+    count, columns = (int(extent) for extent in out.shape)
+    normalize(rows, out, columns)
+    to_log_sum(rows, LN_2 if Parts is None else 1.0)
+    if Parts is None:
+        T.copy(out, Out[batch, head, first : first + count, 0:columns])
+        T.copy(rows.peak, LSE[batch, head, first : first + count])
+    else:
+        T.copy(out, Parts[batch, head, split, first : first + count, 0:columns])
+        T.copy(rows.peak, Sums[batch, head, split, first : first + count])
 
 
 @T.macro
