@@ -59,13 +59,26 @@ def test_a_used_page_is_followed_by_another_but_not_in_a_capture(
         held.of(13)
 
 
-def test_the_counter_is_the_last_parameter() -> None:
-    driver = FakeDriver({"k": [8]})
+def _launcher(driver: FakeDriver) -> CudaLauncher:
+    """Of a program whose one kernel takes a counter and nothing else."""
     extra = (("counter", True),)
     kernel = KernelSource("k", (), (const(4),), 128, 0, (1, 1, 1), extra)
     target = Target("cuda_ampere", "sm_80")
     source = Source("", "c++", (kernel,))
-    launch = CudaLauncher(Program("p", (), ()), source, Artifact(b"", "cubin"), target, driver)
+    return CudaLauncher(Program("p", (), ()), source, Artifact(b"", "cubin"), target, driver)
+
+
+def test_launches_bound_again_take_no_further_memory() -> None:
+    driver = FakeDriver({"k": [8]})
+    launch = _launcher(driver)
+    for _ in range(3):
+        launch.bind((), 0)
+    assert len(driver.pages) == 1
+
+
+def test_the_counter_is_the_last_parameter() -> None:
+    driver = FakeDriver({"k": [8]})
+    launch = _launcher(driver)
     for stream in (3, 4, 3):
         launch((), stream)
     seen = [int.from_bytes(one.params[0], "little") for one in driver.launches]

@@ -108,6 +108,7 @@ class LaunchMaker:
         self._driver = driver
         self._explain = explain
         self._codes: dict[tuple[str, ...], tuple[CodeType, tuple[str, ...]]] = {}
+        self._counters: dict[int, TileCounters] = {}  # by device; whatever the sizes
 
     def make(
         self,
@@ -153,7 +154,9 @@ class LaunchMaker:
             **{f"launch_dtype{i}": a.dtype for i, a in enumerate(self._arguments)},
         }
         if any(call.has_counter for call in calls):
-            namespace["launch_counter"] = TileCounters(self._driver, device).of
+            if device not in self._counters:
+                self._counters[device] = TileCounters(self._driver, device)
+            namespace["launch_counter"] = self._counters[device].of
         for index, call in enumerate(calls):
             namespace[f"launch_function{index}"] = self._driver.function_handle(call.function)
             namespace[f"launch_function_at{index}"] = ctypes.c_void_p(call.function)
