@@ -9,15 +9,17 @@ are timed; medians, the second-level cache flushed between calls. TFLOP/s count 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import measuring
 import torch
 import torch.nn.functional as F
+from measuring import relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -53,15 +55,7 @@ def compile_one(shape: Shape, causal: bool, config: BackwardConfig, backend: str
     return tilecore.compile(program, backend=backend)
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    from triton.testing import do_bench
-
-    return float(do_bench(call, warmup=20, rep=80, return_mode="median"))
-
-
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    error = (got.float() - want.float()).norm() / want.float().norm()
-    return float(error) if bool(torch.isfinite(error)) else float("inf")
+milliseconds = functools.partial(measuring.milliseconds, settle=20, measure=80)
 
 
 def exact(q: Any, k: Any, v: Any, grad: Any, causal: bool) -> tuple[torch.Tensor, ...]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from measuring import milliseconds, relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from triton.testing import do_bench
 
 import tilecore
 from tilecore.targets import choose_target
@@ -80,17 +80,6 @@ def configs(backend: str, problem: AttentionProblem, target: Any, count: int) ->
     own = CONFIGS.get(backend, {}).get(problem.dim, ANYWHERE)
     ranked = list(FLASH_ATTENTION.configs(problem, target))[:count]
     return list(dict.fromkeys([*(AttentionConfig(*one) for one in own), *ranked]))
-
-
-def milliseconds(call: Call, settle: int, measure: int) -> float:
-    """Median time of a call with the second-level cache flushed in between."""
-    return float(do_bench(call, warmup=settle, rep=measure, return_mode="median"))
-
-
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Norm of the difference over the norm; infinite where something is not finite."""
-    error = (got.float() - want.float()).norm() / want.float().norm()
-    return float(error) if bool(torch.isfinite(error)) else float("inf")
 
 
 def compiled(

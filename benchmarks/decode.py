@@ -11,15 +11,18 @@ kernels are only compiled into the cache, by many processes.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import measuring
 import torch
 import torch.nn.functional as F
+from measuring import relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -47,15 +50,7 @@ Work = tuple[Any, DecodeProblem, list[DecodeConfig]]
 rows: list[dict[str, Any]] = []
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    from triton.testing import do_bench
-
-    return float(do_bench(call, warmup=20, rep=60, return_mode="median"))
-
-
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    error = (got.float() - want.float()).norm() / want.float().norm()
-    return float(error) if bool(torch.isfinite(error)) else float("inf")
+milliseconds = functools.partial(measuring.milliseconds, settle=20, measure=60)
 
 
 def copy_bandwidth() -> float:

@@ -25,10 +25,11 @@ from typing import Any
 
 import attention_forward
 import gemm_rows
+import measuring
 import numpy as np
 import torch
 import torch.nn.functional as F
-from triton.testing import do_bench
+from measuring import relative_error
 
 import tilecore
 from tilecore.targets import choose_target
@@ -47,18 +48,12 @@ GEMM_CONFIGS = [
 rows: list[dict[str, Any]] = []
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    return float(do_bench(call, warmup=50, rep=150, return_mode="median"))
+milliseconds = functools.partial(measuring.milliseconds, settle=50, measure=150)
 
 
 def show(**row: Any) -> None:
     rows.append(row)
     print("ROW", json.dumps(row), flush=True)
-
-
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    error = (got.float() - want.float()).norm() / want.float().norm()
-    return float(error) if bool(torch.isfinite(error)) else float("inf")
 
 
 def best_of(
