@@ -23,6 +23,20 @@ from tilecore_kernels.tiles import (
 )
 
 
+def check_heads(heads: int, kv_heads: int) -> None:
+    """Refuse heads of queries that cannot share the heads of keys evenly.
+
+    Raises:
+        LanguageError: `heads` is no multiple of `kv_heads`.
+    """
+    if heads % kv_heads:
+        raise LanguageError(
+            "heads of queries must be a multiple of heads of keys",
+            expected=f"a multiple of {kv_heads}",
+            got=heads,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Strides:
     """Element strides of four (batch, heads, length, dim) tensors."""
@@ -92,12 +106,7 @@ class AttentionProblem:
             ("has_lse", self.has_lse or self.padded),
         ):
             object.__setattr__(self, name, value)
-        if self.heads % self.kv_heads:
-            raise LanguageError(
-                "heads of queries must be a multiple of heads of keys",
-                expected=f"a multiple of {self.kv_heads}",
-                got=self.heads,
-            )
+        check_heads(self.heads, self.kv_heads)
         if self.softmax_scale is not None and self.softmax_scale <= 0:
             raise LanguageError("softmax_scale must be positive", got=self.softmax_scale)
 

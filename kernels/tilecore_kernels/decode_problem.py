@@ -13,7 +13,7 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.language import GemmWarpPolicy
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_problem import AttentionProblem
+from tilecore_kernels.attention_problem import AttentionProblem, check_heads
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.tiles import (
     BLOCKS_TO_FILL,
@@ -68,12 +68,7 @@ class DecodeProblem:
         object.__setattr__(self, "dim_v", self.dim_v or self.dim)
         if self.page_size and not self.pages:
             object.__setattr__(self, "pages", self.batch * self.pages_per_sequence)
-        if self.heads % self.kv_heads:
-            raise LanguageError(
-                "heads of queries must be a multiple of heads of keys",
-                expected=f"a multiple of {self.kv_heads}",
-                got=self.heads,
-            )
+        check_heads(self.heads, self.kv_heads)
         if self.page_size and self.page_size != pow2_at_least(self.page_size):
             raise LanguageError("page_size must be a power of two", got=self.page_size)
         if self.softmax_scale is not None and self.softmax_scale <= 0:

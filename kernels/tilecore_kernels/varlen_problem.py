@@ -12,7 +12,7 @@ from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, check_heads
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.tiles import ceildiv, pow2_at_least
 
@@ -57,12 +57,7 @@ class VarlenProblem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "dim_v", self.dim_v or self.dim)
-        if self.heads % self.kv_heads:
-            raise LanguageError(
-                "heads of queries must be a multiple of heads of keys",
-                expected=f"a multiple of {self.kv_heads}",
-                got=self.heads,
-            )
+        check_heads(self.heads, self.kv_heads)
         if self.page_size and self.page_size != pow2_at_least(self.page_size):
             raise LanguageError("page_size must be a power of two", got=self.page_size)
 
