@@ -25,6 +25,7 @@ from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.ir.stmts import Stmt
 from tilecore.ir.visit import walk_stmts
+from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.written import written_buffers
 
@@ -56,7 +57,9 @@ class EmulatedLauncher:
         self._kernels = [
             (one, build_kernel(source.text, one.name, support)) for one in source.kernels
         ]
-        self._grids = [compile_sizes(one.grid, program.symbols) for one in source.kernels]
+        given = launch_sizes(program)
+        self._scalars = grid_scalars(program)
+        self._grids = [compile_sizes(one.grid, given) for one in source.kernels]
         self._bytes = {
             buffer.name: compile_sizes((*buffer.shape, *(buffer.strides or ())), program.symbols)
             for buffer in self.order
@@ -74,9 +77,10 @@ class EmulatedLauncher:
         sizes = tuple(int(value) for value in arguments[len(arguments) - count :])
         given = dict(zip((one.name for one in self.order), arguments, strict=True))
         values = {one.name: self._value(one, given[one.name], sizes) for one in self.order}
+        scalars = tuple(int(arguments[position]) for position in self._scalars)
         self.reports = []
         for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
-            shape = _shape_of(one, grid(sizes))
+            shape = _shape_of(one, grid((*sizes, *scalars)))
             options = RunOptions(
                 self.options.seed,
                 self.options.workers,
@@ -113,7 +117,7 @@ class EmulatedLauncher:
 
 
 def _shape_of(kernel: KernelSource, grid: tuple[int, ...]) -> LaunchShape:
-    blocks = (*grid, 1, 1)[:3]
+    blocks = (*(max(extent, 0) for extent in grid), 1, 1)[:3]
     if dict(kernel.extra).get("persistent"):
         step = kernel.cluster[0]
         most = -(-PERSISTENT_BLOCKS // step) * step

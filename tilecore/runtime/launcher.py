@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from tilecore.runtime.scalar_grids import bind_scalars
 from tilecore.runtime.sizes import Sizes
 
 BoundLaunch = Callable[..., None]
@@ -41,6 +42,8 @@ class BindableLauncher(Protocol):
     Attributes:
         device_kind: where tensors must live, ``"cpu"``, ``"cuda"`` or ``"rocm"``.
         alignment_bytes: every tensor's address must be a multiple of this.
+        scalars: optional; positions of scalar parameters (`scalar_grids.grid_scalars`) whose
+            values `bind` takes behind the dynamic sizes, since grids follow them.
     """
 
     device_kind: str
@@ -71,6 +74,9 @@ def alignment_of(launcher: Any) -> int:
 def bind(launcher: Any, sizes: Sizes, device: int) -> BoundLaunch:
     """A launch for fixed sizes, by the launcher's own `bind` where it has one."""
     if hasattr(launcher, "bind"):
+        positions = tuple(getattr(launcher, "scalars", ()))
+        if positions:
+            return bind_scalars(launcher.bind, positions, sizes, device)
         return cast(BindableLauncher, launcher).bind(sizes, device)
     plain = cast(Callable[[tuple[int | float, ...]], None], launcher)
 

@@ -10,6 +10,7 @@ from typing import Any
 from tilecore.errors import DeviceAssertError
 from tilecore.hooks.records import Artifact, Source
 from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 
@@ -89,7 +90,7 @@ class CpuLauncher:
     def _workspace_of(self, program: Program, types: list[Any]) -> int | Any:
         """Workspace bytes: a number, or the function that tells for the sizes of a call."""
         function = self._code.function(WORKSPACE, ctypes.c_int64, *types)
-        if program.symbols:
+        if program.symbols or any(isinstance(param, Var) for param in program.params):
             return function
         return int(function(*[0] * len(types)))
 

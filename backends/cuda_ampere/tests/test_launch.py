@@ -29,7 +29,7 @@ from tilecore.ir.dtypes import (
     uint64,
 )
 from tilecore.ir.expr import Var, binary, const
-from tilecore.ir.program import Program
+from tilecore.ir.program import Kernel, Program
 from tilecore.runtime.caller import KernelCaller
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere import streams
@@ -384,3 +384,20 @@ def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: boo
         assert two == (struct.pack("<Q", address(d)), struct.pack("<i", n))
         assert made[0].grid == (-(-m // 16), n, 1)
         assert len(made[0].attributes) == has_cluster
+
+
+def test_a_grid_that_a_scalar_decides_follows_each_call() -> None:
+    count = Var("count")
+    body = Kernel("k", (Var("bx"),), (count,), 128, ())
+    program = Program("demo", (A, count, C), (body,), (M, N))
+    fake = driver()
+    loaded = launcher(fake, kernel(arguments=(A, SCALE, C, M, N), grid=(count,)), program=program)
+    assert loaded.scalars == (1,)
+    for number in (3, 9, 3):
+        loaded.bind((20, 7, number), 0)(64, float(number), 128)
+        assert fake.launches[-1].grid == (number, 1, 1)
+    loaded((64, 2, 128, 20, 7))
+    assert fake.launches[-1].grid == (2, 1, 1)
+    for number in (0, -4):
+        loaded((64, number, 128, 20, 7))
+    assert len(fake.launches) == 4, "an empty grid launches nothing"

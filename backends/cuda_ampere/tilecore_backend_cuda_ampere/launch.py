@@ -15,6 +15,7 @@ from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 from tilecore.runtime.launcher import BoundLaunch
+from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere.device import capability_of, runs_on
@@ -61,7 +62,9 @@ class CudaLauncher:
         self._functions: dict[int, tuple[int, ...]] = {}
         self._modules: list[Any] = []
         self._guard = threading.Lock()
-        self._grids = tuple(compile_sizes(k.grid, program.symbols) for k in source.kernels)
+        self.scalars = grid_scalars(program)
+        given = launch_sizes(program)
+        self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)
         self._on_streams: dict[tuple[Sizes, int], Any] = {}
         arguments = program_arguments(program)
         self._maker = LaunchMaker(
@@ -82,6 +85,7 @@ class CudaLauncher:
         count = len(self._program.symbols)
         split = len(arguments) - count
         sizes = tuple(int(size) for size in arguments[split:])
+        sizes += tuple(int(arguments[position]) for position in self.scalars)
         device = max(self._driver.current_device(), 0)
         key = (sizes, device)
         held = self._on_streams.get(key)
@@ -102,11 +106,12 @@ class CudaLauncher:
             grid = (*grid_of(sizes), 1, 1)[:3]
             if dict(kernel.extra).get("persistent"):
                 grid = (min(grid[0], self._resident_blocks(kernel, function, device)), 1, 1)
-            if 0 in grid:
+            if min(grid) <= 0:
                 continue  # nothing to do, and the driver refuses empty grids
             _check_grid(kernel, grid)
             calls.append(KernelCall(kernel, function, grid))
-        named = {s.name: size for s, size in zip(self._program.symbols, sizes, strict=True)}
+        symbols = self._program.symbols  # scalars that grids follow come behind their sizes
+        named = {s.name: size for s, size in zip(symbols, sizes, strict=False)}
         return self._maker.make(calls, named, device, stream_of)
 
     def _load(self, device: int) -> tuple[int, ...]:

@@ -130,3 +130,19 @@ def test_constant_grid() -> None:
     source = Source("", "c++", (KernelSource("one", arguments, (const(2),), 64),))
     HipLauncher(program, source, Artifact(b"", "hsaco"), TARGET, HipApi(hip))((16, 5))
     assert hip.launches[0]["grid"] == (2, 1, 1)
+
+
+def test_a_grid_that_a_scalar_decides_follows_each_call() -> None:
+    count = Var("count", int32)
+    body = Kernel("scale_all", (Var("bx"),), (count,), 128, BODY)
+    program = Program("scale_all", (A, B, SCALE, count), (body,), symbols=(N,))
+    arguments = kernel_arguments(program, body)
+    hip = FakeHip()
+    hip.parameters["scale_all"] = len(arguments)
+    source = Source("", "c++", (KernelSource("scale_all", arguments, (count,), 128, 0),))
+    ready = HipLauncher(program, source, Artifact(b"code", "hsaco"), TARGET, HipApi(hip))
+    assert ready.scalars == (3,)
+    ready.bind((7, 5), 0)(1, 2, 0.5, 5)
+    ready((1, 2, 0.5, 6, 7))
+    ready((1, 2, 0.5, -1, 7))
+    assert [call["grid"] for call in hip.launches] == [(5, 1, 1), (6, 1, 1)]

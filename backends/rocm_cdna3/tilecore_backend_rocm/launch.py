@@ -21,6 +21,7 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.runtime.launcher import BoundLaunch
+from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.target import Target
 
@@ -65,7 +66,9 @@ class HipLauncher:
         self._target = target
         self._arguments = program_arguments(program)
         self._pack = struct.Struct("<" + "".join(_format_of(a) for a in self._arguments))
-        self._grids = tuple(compile_sizes(k.grid, program.symbols) for k in source.kernels)
+        self.scalars = grid_scalars(program)
+        given = launch_sizes(program)
+        self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)
         self._loaded: dict[int, tuple[Any, ...]] = {}
         self._guard = threading.Lock()
         self._memory = threading.local()
@@ -83,6 +86,7 @@ class HipLauncher:
         """Launch with flat arguments on `stream`, or on the current device's current stream."""
         split = len(arguments) - len(self._program.symbols)
         sizes = tuple(int(size) for size in arguments[split:])
+        sizes += tuple(int(arguments[position]) for position in self.scalars)
         getter = functools.partial(_given, stream) if stream else stream_getter()
         self._make(sizes, self._api.current_device(), getter)(*arguments[:split])
 
@@ -93,15 +97,16 @@ class HipLauncher:
             self._source.kernels, functions, self._grids, strict=True
         ):
             grid = (*grid_of(sizes), 1, 1)[:3]
-            if 0 in grid:
+            if min(grid) <= 0:
                 continue  # nothing to do
             self._check_grid(kernel, grid)
             calls.append((function, grid, kernel))
         api, pack = self._api, self._pack
+        symbols = sizes[: len(self._program.symbols)]  # scalars that grids follow come behind
 
         def launch(*values: int | float) -> None:
             slots, parameters = self._thread_memory()
-            pack.pack_into(slots, 0, *values, *sizes)
+            pack.pack_into(slots, 0, *values, *symbols)
             stream = stream_of(device)
             with api.on_device(device):
                 for function, grid, kernel in calls:
