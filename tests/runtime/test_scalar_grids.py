@@ -1,4 +1,4 @@
-"""Grids that a scalar parameter decides: one kernel, another grid at each call, on every backend."""
+"""Grids that a scalar parameter decides: one kernel, a grid of its own at each call, anywhere."""
 
 from __future__ import annotations
 
