@@ -34,14 +34,14 @@ from tilecore.ir.visit import (
     walk_stmts,
 )
 from tilecore.passes.accesses import Access, accesses_of
-from tilecore.passes.consumer_schedule import (
+from tilecore.passes.ring import Group, rebuffered
+from tilecore.passes.schedule_pieces import (
     RunsBeside,
     asynchronous,
     renamed,
     slots_of,
     wait_for,
 )
-from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names
 
 AT_ONCE = 4

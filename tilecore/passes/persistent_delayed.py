@@ -28,16 +28,12 @@ from tilecore.ir.expr import Const, Expr, Load, Select, Var, binary, const, free
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt, Store
 from tilecore.ir.visit import buffers_in
-from tilecore.passes.consumer_schedule import (
-    delayed_tile,
-    later_group,
-    reads_first,
-    renamed,
-    slots_of,
-)
+from tilecore.passes.consumer_schedule import reads_first
+from tilecore.passes.delayed_schedule import delayed_tile, later_group
 from tilecore.passes.persistent_tiles import may_pair, place_of, rank_of
 from tilecore.passes.producer_schedule import producer_loop
 from tilecore.passes.ring import Group, inlined, rebuffered
+from tilecore.passes.schedule_pieces import renamed, slots_of
 from tilecore.passes.scopes import static, with_hint
 from tilecore.passes.taken_tiles import Walk, taken_ring, walk_taken
 

@@ -17,17 +17,17 @@ from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
 from tilecore.ir.program import BlockOrder, Kernel
 from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt
-from tilecore.passes.consumer_schedule import (
+from tilecore.passes.consumer_schedule import plain_steps
+from tilecore.passes.deferred_store import DeferredStore
+from tilecore.passes.producer_schedule import load_group
+from tilecore.passes.ring import Group, rebuffered
+from tilecore.passes.schedule_pieces import (
     RunsBeside,
     asynchronous,
-    plain_steps,
     renamed,
     slots_of,
     wait_for,
 )
-from tilecore.passes.deferred_store import DeferredStore
-from tilecore.passes.producer_schedule import load_group
-from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, ceil_div, with_hint
 
 DEFAULT_PANEL = 8

@@ -26,15 +26,13 @@ import math
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType, boolean
-from tilecore.ir.expr import Call, Expr, Var, binary, const, free_vars, substitute, walk
-from tilecore.ir.layout import FragmentLayout, Layout
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import boolean
+from tilecore.ir.expr import Call, Expr, Var, binary, const, substitute, walk
+from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
     Allocate,
-    Atomic,
     Copy,
     For,
     Gemm,
@@ -47,37 +45,35 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.alternating_sums import alternating, alternating_tile
-from tilecore.passes.bulk_copies import BulkCopies
-from tilecore.passes.consumer_schedule import consumer_loop, is_chain, later_group, renamed
+from tilecore.passes.consumer_schedule import consumer_loop, is_chain
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
-from tilecore.passes.deferred_store import DeferredStore, deferred_store, is_held
+from tilecore.passes.deferred_store import is_held
+from tilecore.passes.delayed_schedule import later_group
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.masks import GROUP, group_number, steps_of_groups
-from tilecore.passes.memory_effects import box_of
 from tilecore.passes.persistent_delayed import persistent_delayed
 from tilecore.passes.persistent_tiles import (
     chained_tile,
     cluster_axis,
     loading_tile,
-    may_pair,
     may_persist,
     persistent_kernel,
     plain_tile,
     tile_loop,
 )
-from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
+from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producer_schedule import producer_loop
-from tilecore.passes.ring import Group, Ring, inlined
+from tilecore.passes.ring import Ring
+from tilecore.passes.schedule_pieces import renamed
 from tilecore.passes.scopes import (
     Names,
-    ceil_div,
     kernel_ranges,
     per_kernel,
     static,
-    whole,
     with_hint,
 )
+from tilecore.passes.shared_loads import SharedLoads
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
@@ -93,7 +89,7 @@ def specialize_warps(program: Program, context: Context) -> Program:
     return per_kernel(program, visit)
 
 
-class _Specializer(BulkCopies):
+class _Specializer(SharedLoads):
     """Rewrites one kernel, or finds that it does not fit."""
 
     def run(self) -> Kernel | None:
@@ -215,75 +211,6 @@ class _Specializer(BulkCopies):
         self.kernel = kernel
         return self.assemble(inits, producer, consumer, plan.producer_warps)
 
-    def fits_memory(self, barriers: int) -> bool:
-        """True when all shared buffers, and so many buffers of barriers, fit side by side."""
-        shared = [s.buffer for s in self.common if isinstance(s, Allocate)]
-        total = sum(
-            -(-size_of(buffer, layout) // ALIGNMENT) * ALIGNMENT
-            for buffer in shared
-            if isinstance(layout := self.layouts[buffer.name], Layout)
-        )
-        return total + barriers * ALIGNMENT <= self.context.target.smem_bytes
-
-    def deferred(self, loop: For, staying: list[Stmt], rest: list[Stmt]) -> DeferredStore | None:
-        """The tile's store, if the next tile's first steps can run above it."""
-        copy = staying[-1]
-        if not isinstance(copy, Copy) or rest[-1] is copy:
-            return None
-        answer = self.bulk_plan(copy)
-        layout = self.layouts.get(copy.src.buffer.name)
-        if answer is None or not isinstance(layout, FragmentLayout):
-            return None
-        return deferred_store(loop, rest, layout, answer.rounds, self.names)
-
-    def paired(self, loop: For, groups: list[Group], plan: PipelinePlan) -> list[Group]:
-        """The groups, shared by neighbours along the first axis, with the kernel made of clusters.
-
-        Where the last contraction runs one iteration late and all blocks make equally many steps;
-        else the groups as they were.
-        """
-        kernel = self.kernel
-        axis, size = kernel.grid_vars[0], kernel.grid[0]
-        lets = tuple(s for s in self.common if isinstance(s, Let))
-        values = {s.var: s.value for s in lets}
-        fits = kernel.cluster == (1, 1, 1) and kernel.block_order is None and may_pair(size)
-        if not fits or axis in free_vars(inlined(loop.extent, values)):
-            return groups
-        if later_group(loop, groups, self.runs_beside, plan) is None:
-            return groups
-        pairs = [self.shared(group, loop, plan, lets, 0) for group in groups]
-        if any(len(group.shared) != len(group.copies) for group in pairs):
-            return groups
-        padded = binary("mul", ceil_div(size, plan.cluster), const(plan.cluster))
-        grid, cluster = (padded, *kernel.grid[1:]), (plan.cluster, 1, 1)
-        self.kernel = dataclasses.replace(kernel, grid=grid, cluster=cluster)
-        return pairs
-
-    def shared(
-        self,
-        group: Group,
-        loop: For,
-        plan: PipelinePlan,
-        lets: tuple[Let, ...],
-        axis: int | None,
-    ) -> Group:
-        """The group with the copies that neighbours along a grid axis need alike, if any."""
-        if plan.cluster < 2 or axis is None:
-            return group
-        values = {s.var: s.value for s in (*lets, *loop.body) if isinstance(s, Let)}
-        along = self.kernel.grid_vars[axis]
-        found = []
-        for number, copy in enumerate(group.copies):
-            starts = [inlined(start, values) for start in copy.src.starts]
-            alike = not any(along in free_vars(start) for start in starts)
-            dst = group.ring.slot(copy.dst, group.ring.buffers[number], const(0))
-            if alike and self.bulk_plan(dataclasses.replace(copy, dst=dst), plan.cluster):
-                found.append(number)
-        if not found:
-            return group
-        ring = dataclasses.replace(group.ring, sharers=plan.cluster)
-        return dataclasses.replace(group, ring=ring, shared=tuple(found))
-
     def may_apply(self) -> bool:
         """Only kernels whose author left threads and barriers to the compiler."""
         return not any(
@@ -330,42 +257,6 @@ class _Specializer(BulkCopies):
         load = Intrinsic("bulk.load", (copy.src, copy.dst, full), (), copy.loc)
         return [ring.expect(const(0), total), load]
 
-    def stored(self, stmt: Stmt) -> Stmt:
-        """A copy of a fragment to global memory, or its addition to what is there, through the copy
-        engine, where it takes it."""
-        hints: tuple[tuple[str, bool], ...] = ()
-        original = stmt
-        if isinstance(stmt, Atomic) and isinstance(stmt.value, Region) and stmt.op == "add":
-            if stmt.memory_order != "relaxed":
-                return stmt
-            stmt, hints = Copy(stmt.value, stmt.dst, (), stmt.loc), (("adds", True),)
-        if not isinstance(stmt, Copy) or stmt.src.buffer.scope is not Scope.FRAGMENT:
-            return original
-        if stmt.dst.buffer.scope is not Scope.GLOBAL:
-            return original
-        others = tuple(s for s in self.kernel.body if s is not original)
-        if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
-            return original
-        answer = self.bulk_plan(stmt)
-        if answer is None or answer.staging is None:
-            return original
-        staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
-        args = (stmt.src, stmt.dst, whole(staging))
-        return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
-
-    def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
-        """A buffer through which fragments leave; stores one after the other use the same."""
-        for stmt in self.common:
-            if not isinstance(stmt, Allocate) or stmt.buffer.name not in self.stages:
-                continue
-            if (stmt.buffer.dtype, self.layouts[stmt.buffer.name]) == (dtype, layout):
-                return stmt.buffer
-        made = self.names.buffer(name, layout.shape, dtype, Scope.SHARED)
-        self.layouts[made.name] = layout
-        self.stages.add(made.name)
-        self.common.append(Allocate(made))
-        return made
-
     def own_steps(self, loop: For) -> tuple[list[Stmt], Expr | None]:
         """How many of a loop's steps the lane's group takes, with what defines it; None is all."""
         gemms = [s for s in loop.body if isinstance(s, Gemm)]
@@ -384,11 +275,6 @@ class _Specializer(BulkCopies):
         return [Let(group, group_number(lanes)), Let(own, value)], own
 
     # --- the two sides -------------------------------------------------------------------------
-
-    def runs_beside(self, gemm: Gemm) -> bool:
-        """True when a gemm's atom reads shared memory while its warps go on."""
-        atom = select_atom(gemm, self.kernel.threads, self.context)
-        return atom is not None and atom.b is None
 
     def assemble(
         self, inits: list[Stmt], producer: list[Stmt], consumer: list[Stmt], extra: int
@@ -421,13 +307,6 @@ class _Specializer(BulkCopies):
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
-
-
-def _are_apart(region: Region, other: Stmt) -> bool:
-    """True for a copy of a fragment to another part of the same buffer."""
-    if not isinstance(other, Copy) or other.src.buffer == region.buffer:
-        return False
-    return box_of(region, Ranges()).is_disjoint(box_of(other.dst, Ranges()))
 
 
 def _is_pipelined(stmt: Stmt) -> bool:
