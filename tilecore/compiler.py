@@ -27,6 +27,7 @@ from tilecore.ir.program import Level, Program
 from tilecore.ir.verifier import verify
 from tilecore.passes import LOWERING_PASSES, SCHEDULING_PASSES
 from tilecore.passes.canonicalize import canonicalize
+from tilecore.passes.packed_storage import pack_narrow
 from tilecore.target import Target
 from tilecore.targets import choose_target
 
@@ -129,7 +130,7 @@ def lower(
 
     verify(program)
     _dump("tile", format_program, program)
-    program = record("canonical", canonicalize(program, context))
+    program = record("canonical", canonicalize(pack_narrow(program, context), context))
     program = record(
         "scheduled",
         hooks.call("tilecore_schedule", program=program, target=target, options=options),

@@ -27,6 +27,7 @@ from tilecore.ir.stmts import Stmt
 from tilecore.ir.visit import walk_stmts
 from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
+from tilecore.runtime.tensors import storage_shape
 from tilecore.runtime.written import written_buffers
 
 PERSISTENT_BLOCKS = 3
@@ -103,6 +104,10 @@ class EmulatedLauncher:
             return dtype.type(value)
         numbers = self._bytes[argument.name](sizes)
         shape, strides = numbers[: argument.rank], numbers[argument.rank :]
+        if argument.dtype.bits < 8:  # rows of bytes: see `packed_storage`
+            each = 8 // argument.dtype.bits
+            strides = (*(stride // each for stride in strides[:-1]), *strides[-1:])
+            shape = storage_shape(argument.dtype, shape)
         if 0 in shape:
             elements = 0
         elif strides:
@@ -111,7 +116,7 @@ class EmulatedLauncher:
             elements = math.prod(shape)
         flat = np.empty(0, np.uint8)
         if elements:
-            total = -(-elements * argument.dtype.bits // 8)
+            total = elements * argument.dtype.bytes
             flat = np.frombuffer((ctypes.c_uint8 * total).from_address(int(value)), np.uint8)
         return EmulatedMemory(flat, writable=argument.name in self._written)
 

@@ -11,6 +11,7 @@ from tilecore.errors import LaunchError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import numpy_dtype
 from tilecore.ir.expr import Expr, Var
+from tilecore.ir.packing import pack_elements, unpack_elements
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 from tilecore.reference.evaluate import Frame
@@ -52,12 +53,21 @@ class ReferenceLauncher:
             if isinstance(item, Var):
                 frame.values[item.name] = np.asarray(given[item.name], value_dtype(item.dtype))
         named: dict[str, Any] = {}
+        packed: list[tuple[Buffer, Array]] = []
         for item in (*self.program.params, *self.program.symbols):
             value = given[item.name]
-            named[item.name] = (
-                _array_at(item, int(value), frame) if isinstance(item, Buffer) else value
-            )
-        run(self.program, named, exact_dtypes=self.exact_dtypes)
+            if not isinstance(item, Buffer):
+                named[item.name] = value
+                continue
+            named[item.name] = _array_at(item, int(value), frame)
+            if item.dtype.bits < 8:
+                count = int(scalar(item.shape[-1], frame))
+                packed.append((item, named[item.name]))
+                named[item.name] = unpack_elements(named[item.name], item.dtype, count)
+        results = run(self.program, named, exact_dtypes=self.exact_dtypes)
+        for item, raw in packed:
+            if item.name in results:
+                _put_back(raw, named[item.name], item)
 
 
 def create_launcher(program: Program, exact_dtypes: bool = False) -> ReferenceLauncher:
@@ -65,22 +75,35 @@ def create_launcher(program: Program, exact_dtypes: bool = False) -> ReferenceLa
     return ReferenceLauncher(program, exact_dtypes)
 
 
+def _put_back(raw: Array, values: Array, buffer: Buffer) -> None:
+    """Packed elements into memory; bits that belong to no element stay."""
+    packed = pack_elements(values, buffer.dtype)
+    if values.shape[-1] % 2:
+        packed[..., -1] |= raw[..., -1] & 0xF0
+    raw[...] = packed
+
+
 def _array_at(buffer: Buffer, address: int, frame: Frame) -> Array:
     """The host memory at `address` as an array of the buffer's shape, strides and dtype.
 
-    Sub-byte elements are expected unpacked, one a byte, as `numpy_dtype` stores them.
+    Elements narrower than a byte are packed: the array is of the bytes that hold them.
     """
 
     def numbers(exprs: tuple[Expr, ...]) -> tuple[int, ...]:
         return tuple(int(scalar(expr, frame)) for expr in exprs)
 
     shape, dtype = numbers(buffer.shape), numpy_dtype(buffer.dtype)
+    each = 1
+    if buffer.dtype.bits < 8:
+        each, dtype = 8 // buffer.dtype.bits, np.dtype(np.uint8)
+        shape = (*shape[:-1], -(-shape[-1] // each))
     if 0 in shape:
         return np.empty(shape, dtype)
     if buffer.strides is None:
         strides = tuple(int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape)))
     else:
         strides = numbers(buffer.strides)
+        strides = (*(stride // each for stride in strides[:-1]), *strides[-1:])
     if any(stride < 0 for stride in strides):
         raise LaunchError("negative strides", got=buffer.name)
     count = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilecore.errors import UnsupportedError
 from tilecore.ir.dtypes import DType, float32, float64, numpy_dtype, tfloat32
+from tilecore.ir.packing import pack_elements, unpack_elements
 
 Array = npt.NDArray[Any]
 
@@ -130,8 +130,9 @@ def _float_to_int(values: Array, target: DType) -> Array:
 
 def bitcast(values: Array, source: DType, target: DType) -> Array:
     """The same bits as another dtype of equal width; floats are rounded to `source` first."""
-    if source.bits < 8 or target.bits < 8:
-        raise UnsupportedError("the reference has no bitcast of sub-byte dtypes", got=source)
+    if source.bits < 8:  # one element a byte on both sides
+        codes = pack_elements(encode(values, source)[..., np.newaxis], source)
+        return decode(unpack_elements(codes, target, 1)[..., 0], target)
     stored = np.ascontiguousarray(encode(values, source)).reshape(np.shape(values))
     return decode(stored.view(numpy_dtype(target)), target)
 
