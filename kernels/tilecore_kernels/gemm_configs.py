@@ -119,7 +119,7 @@ def _lane_cost(
     multiprocessor.
     """
     blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
-    rounds = ceildiv(blocks, BLOCKS_TO_FILL)
+    rounds = ceildiv(blocks, target.parallel_blocks or BLOCKS_TO_FILL)
     tile = config.block_m * config.block_n
     weight = BULK_OPERANDS if target.has("bulk_copy") else 8.0
     operand_share = weight * (config.block_m + config.block_n) / tile

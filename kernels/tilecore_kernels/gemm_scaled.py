@@ -8,6 +8,7 @@ are stored along k: A (m, k), B (n, k).
 
 # Annotations are values of the tile language here, so they are not postponed.
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,8 +97,10 @@ def _tensor_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
 def _block_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
     m, n, k, dtype, out_dtype = problem.m, problem.n, problem.k, problem.dtype, problem.out_dtype
     tile_m, tile_n = config.block_m, config.block_n
-    width = min(tile_n, BLOCK)  # columns that are summed at a time, under one factor of B
+    width = summed_columns(tile_n)
     parts = tuple(range(tile_n // width))
+    chunk = math.gcd(width, BLOCK)  # columns that have one factor of B wherever a tile begins
+    chunks = tuple(range(width // chunk))
     shape_a, shape_b = problem.scale_shapes
 
     @T.prim_func
@@ -115,7 +118,7 @@ def _block_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
             a = T.alloc_shared((tile_m, BLOCK), dtype)
             b = T.alloc_shared((tile_n, BLOCK), dtype)
             rows = T.alloc_shared((tile_m,), "float32")
-            scale = T.alloc_fragment((tile_m,), "float32")
+            scales = [T.alloc_fragment((tile_m,), "float32") for _ in chunks]
             part = T.alloc_fragment((tile_m, width), "float32")
             sums = [T.alloc_fragment((tile_m, width), "float32") for _ in parts]
             T.use_swizzle(max(1, config.panel), enable=config.panel > 0)
@@ -126,19 +129,28 @@ def _block_scaled(problem: ScaledGemmProblem, config: GemmConfig) -> Any:
                 T.copy(B[bx * tile_n, step * BLOCK], b)
                 T.copy(ScaleA[step, by * tile_m], rows)
                 for p in parts:
-                    columns = ScaleB[(bx * tile_n + p * width) // BLOCK, step]
-                    for i in T.Parallel(tile_m):
-                        scale[i] = rows[i] * columns
+                    for c in chunks:
+                        columns = ScaleB[(bx * tile_n + p * width + c * chunk) // BLOCK, step]
+                        for i in T.Parallel(tile_m):
+                            scales[c][i] = rows[i] * columns
                     T.gemm(
                         a, b[p * width : (p + 1) * width, :], part,
                         transpose_B=True, clear_accum=True,
                     )  # fmt: skip
                     for i, j in T.Parallel(tile_m, width):
-                        sums[p][i, j] += part[i, j] * scale[i]
+                        scale = scales[-1][i]
+                        for c in reversed(chunks[:-1]):
+                            scale = T.if_then_else(j < (c + 1) * chunk, scales[c][i], scale)
+                        sums[p][i, j] += part[i, j] * scale
             for p in parts:
                 T.copy(sums[p], C[by * tile_m, bx * tile_n + p * width])
 
     return scaled_gemm
+
+
+def summed_columns(tile_n: int) -> int:
+    """Columns of a tile that are summed at a time: all, or one block where they are many."""
+    return tile_n if tile_n % BLOCK else min(tile_n, BLOCK)
 
 
 def reference(
@@ -179,10 +191,13 @@ def configs(problem: ScaledGemmProblem, target: Target) -> Sequence[GemmConfig]:
 
 def _takes_blocks(config: GemmConfig, target: Target) -> bool:
     """True for tiles in whole blocks of factors, with registers for sums and those of a step."""
-    width = min(config.block_n, BLOCK)
+    if config.block_k != BLOCK:
+        return False
+    if not has_lanes(target):  # a core works on whole vectors of columns, under one factor
+        return config.block_n % min(config.block_n, BLOCK) == 0
+    width = summed_columns(config.block_n)
     sums = 4 * config.block_m * (config.block_n + width)
-    fits = not has_lanes(target) or fits_registers(sums, config.threads, target, share=0.85)
-    return fits and config.block_k == BLOCK and config.block_n % width == 0
+    return fits_registers(sums, config.threads, target, share=0.85)
 
 
 def _bytes_moved(problem: ScaledGemmProblem) -> float:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tilecore
 from tilecore.compiler import lower
 from tilecore.errors import ToolchainError
 from tilecore_kernels.gemm_configs import GemmConfig
-from tilecore_kernels.gemm_scaled import ScaledGemmProblem, scaled_gemm
+from tilecore_kernels.gemm_scaled import ScaledGemmProblem, inputs, reference, scaled_gemm
 
 CASES = (
     (ScaledGemmProblem(4096, 4096, 4096), GemmConfig(128, 256, 128, 4, 256, 8)),
     (ScaledGemmProblem(4096, 4096, 7168, "block"), GemmConfig(128, 128, 128, 4, 256, 8)),
     (ScaledGemmProblem(4096, 4096, 7168, "block"), GemmConfig(128, 256, 128, 4, 256, 8)),
+    (ScaledGemmProblem(4096, 2112, 7168, "block"), GemmConfig(128, 192, 128, 4, 256, 8)),
     (ScaledGemmProblem(64, 4096, 7168, "block"), GemmConfig(64, 64, 128, 8, 128, 0)),
 )
 
@@ -37,10 +40,23 @@ def _text(config: GemmConfig) -> str:
     return lower(program, backend="cuda_hopper").source.text
 
 
+@pytest.mark.parametrize("columns", [64, 96, 192])
+def test_tiles_across_blocks_of_factors(columns: int) -> None:
+    """A tile may begin anywhere in a block of factors of B, and end in another, or outside of C."""
+    problem = ScaledGemmProblem(128, 320, 256, "block")
+    program = scaled_gemm(problem, GemmConfig(64, columns, 128, 2, 128, 0))
+    arrays = inputs(problem, np.random.default_rng(0))
+    got = np.full((128, 320), np.nan, ml_dtypes.bfloat16)
+    tilecore.compile(program, backend="cuda_hopper", device="emulator")(*arrays, got)
+    (want,) = reference(problem, *arrays)
+    error = np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want)
+    assert error < 3e-3, "what rounding the result to bfloat16 explains"
+
+
 def test_sums_take_turns_where_registers_hold_them_twice() -> None:
     text = _text(GemmConfig(128, 128, 128, 4, 256, 8))
     assert "part_1" in text and "wgmma_wait<1>" in text
-    assert "scale_1" in text, "what is computed for the sums has two sets, too"
+    assert "scales_1" in text, "what is computed for the sums has two sets, too"
 
 
 def test_sums_wait_where_registers_hold_them_once() -> None:

@@ -79,6 +79,8 @@ print(two.encode(4096, {"M": 100, "K": 72, "N": 5}).hex())
 strides = (binary("mul", M, K), K, const(1))
 three = TensorMap("A", float8_e4m3fn, (const(7), M, K), strides, (1, 64, 32), 32, 0)
 print(three.encode(8192, {"M": 100, "K": 80}).hex())
+for address, columns in ((4096, 128), (4096 + 128, 128), (4096, 64)):
+    print(two.encode(address, {"M": 100, "K": columns}).hex())
 """
 
 
@@ -94,10 +96,13 @@ def test_driver_is_asked_for_what_was_meant(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    two, three = (struct.unpack("<16Q", bytes.fromhex(line)) for line in result.stdout.split())
+    two, three, *others = (
+        struct.unpack("<16Q", bytes.fromhex(line)) for line in result.stdout.split()
+    )
     step = 1 << 32
-    # cuda.h: FLOAT16 is 6, UINT8 is 0; SWIZZLE_128B is 3, 32B is 1; L2_256B is 3.
-    assert two[:7] == (6 | 2 << 8 | 3 << 16 | 3 << 24, 4096, 72, 100, 144, 64 | step, 128 | step)
+    # cuda.h: FLOAT16 is 6, UINT8 is 0; SWIZZLE_128B is 3, 32B is 1; L2_128B is 2, L2_256B is 3.
+    assert two[:7] == (6 | 2 << 8 | 3 << 16 | 2 << 24, 4096, 72, 100, 144, 64 | step, 128 | step)
+    assert [other[0] >> 24 for other in others] == [3, 2, 2]  # two lines where all rows begin so
     assert three[:10] == (
         0 | 3 << 8 | 1 << 16, 8192, 80, 100, 7, 80, 8000, 32 | step, 64 | step, 1 | step,
     )  # fmt: skip

@@ -10,6 +10,11 @@ from tilecore_backend_cuda_ampere.target import make_target
 BACKEND = "cuda_hopper"
 ARCH = "sm_90a"  # the suffix admits WGMMA and setmaxnreg, and binds the code to 9.0 devices
 
+MULTIPROCESSORS = 132
+"""Of the SXM modules (NVIDIA H100 Tensor Core GPU Architecture, table of the H100 SXM5); one block
+that fills shared memory runs on each. It ranks tiles and decides nothing else: launches ask the
+device."""
+
 _ADDED = frozenset(
     {
         "wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster",
@@ -21,4 +26,11 @@ _ADDED = frozenset(
 def describe_targets() -> tuple[Target, ...]:
     """One target: compute capability 9.0 with its own instructions, and all of Ampere's."""
     base = make_target("sm_90", BACKEND)
-    return (replace(base, arch=ARCH, capabilities=base.capabilities | _ADDED),)
+    return (
+        replace(
+            base,
+            arch=ARCH,
+            capabilities=base.capabilities | _ADDED,
+            parallel_blocks=MULTIPROCESSORS,
+        ),
+    )

@@ -20,6 +20,9 @@ MAX_RANK = 5
 MAX_BOX_EXTENT = 256
 ALIGNMENT_BYTES = 16  # of the tensor's address, of every stride, and of the box's inner extent
 SWIZZLE_BYTES = (0, 32, 64, 128)
+LINE_BYTES = 128
+"""A line of the second-level cache. Fetches of two lines for rows that straddle them cost 15 % of
+a product's time (4000x4104x4072, docs/performance-log.md)."""
 
 _DTYPES = {
     "uint8": "UINT8", "int8": "UINT8", "uint16": "UINT16", "int16": "UINT16", "uint32": "UINT32",
@@ -42,7 +45,8 @@ class TensorMap:
         strides: in elements.
         box: extents of one copy.
         swizzle_bytes: period of the pattern in shared memory: 0 (none), 32, 64 or 128.
-        l2_bytes: bytes that a miss fetches into the second-level cache: 0, 64, 128 or 256.
+        l2_bytes: bytes that a miss fetches into the second-level cache, 0, 64, 128 or 256, where
+            rows begin at multiples of them; else it fetches `LINE_BYTES`.
 
     Raises:
         UnsupportedError: a static fact is over a limit, with that limit.
@@ -125,7 +129,10 @@ class TensorMap:
 
         api = _driver()
         swizzle = f"{self.swizzle_bytes}B" if self.swizzle_bytes else "NONE"
-        promotion = f"L2_{self.l2_bytes}B" if self.l2_bytes else "NONE"
+        fetched = self.l2_bytes
+        if fetched and any(at % fetched for at in (address, *strides)):
+            fetched = min(fetched, LINE_BYTES)
+        promotion = f"L2_{fetched}B" if fetched else "NONE"
         status, encoded = api.cuTensorMapEncodeTiled(
             getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[self.dtype.name]}"),
             len(shape),
