@@ -29,7 +29,7 @@ def test_slots_are_a_permutation_of_each_sixteen() -> None:
         assert sorted(slots[first : first + 16]) == list(range(first, first + 16))
 
 
-@pytest.mark.parametrize("backend", ["cuda_hopper"])
+@pytest.mark.parametrize("backend", ["cuda_hopper", "cuda_ampere"])
 @pytest.mark.parametrize("name", CASES)
 def test_error_is_that_of_8_bit_weights(name: str, backend: str) -> None:
     pytest.importorskip(f"tilecore_backend_{backend}")

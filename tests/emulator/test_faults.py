@@ -255,3 +255,46 @@ TC_KERNEL(64, 1) k(float* B) {
     b = np.zeros(64, np.float32)
     run_text(text, [b], 64, shared_bytes=4)
     assert (b == 3).all()
+
+
+REGISTERS = """
+TC_KERNEL(64, 0) k(const float* A, float* B) {
+  TC_SHARED_MEMORY(smem);
+  auto S = tc::shared_buffer<float>(smem, 0, 256);
+  TC_FRAGMENT(float, held, 8);
+  for (int j = 0; j < 8; ++j) held[j] = tc::load_global(A + j);
+  const int past = 8 + int(tc::load_global(A));
+  TC_LINE(31);
+  ACCESS
+  tc::store_global(B + tc::lane_in_block(), held[0]);
+}
+"""
+OUTSIDE = {
+    "read": "held[0] = held[past];",
+    "write": "held[past] = 1.0f;",
+    "read far away": "held[0] = held[past * 100000];",
+    "before the first": "held[3 - past] = 1.0f;",
+    "vector read from global memory": "tc::load_global<4>(held + (past - 3), A);",
+    "vector write to global memory": "tc::store_global<4>(B, held + (past - 3));",
+    "vector read from shared memory": "tc::store_shared<4>(S, held); "
+    "tc::load_shared<4>(held + (past - 1), S);",
+    "vector write to shared memory": "tc::store_shared<2>(S, held + (past - 1));",
+    "access with hardware bounds": "tc::load_bounded<4>(held + (past - 3), A, 0, 4);",
+    "atomic pair": "tc::atomic_add_global<2>(B, held + (past - 1));",
+}
+
+
+@pytest.mark.parametrize("access", OUTSIDE)
+def test_registers_outside_of_their_array(faults_of, access):
+    arrays = [np.zeros(64, np.float32), np.zeros(64, np.float32)]
+    text = REGISTERS.replace("ACCESS", OUTSIDE[access])
+    caught = faults_of(text, arrays, 64, shared_bytes=1024)
+    assert caught.kinds == {"registers_out_of_bounds"}
+    (fault,) = [f for f in caught.faults if f.kind == "registers_out_of_bounds"]
+    assert fault.loc.line == 31 and "of held, which has 8" in fault.message
+
+
+def test_registers_inside_of_their_array(run_text):
+    arrays = [np.zeros(64, np.float32), np.zeros(64, np.float32)]
+    inside = "tc::load_global<4>(held + (past - 4), A); tc::store_shared<2>(S, held + (past - 2));"
+    run_text(REGISTERS.replace("ACCESS", inside), arrays, 64, shared_bytes=1024)

@@ -34,6 +34,7 @@ FAULT_KINDS = (
     "barrier_misuse",
     "copy_never_waited",
     "not_uniform",
+    "registers_out_of_bounds",
     "assertion",
     "timeout",
 )

@@ -9,7 +9,7 @@
 For atoms that ask for it (`MmaAtom.operand_sets`): where lanes load operands for themselves, the
 next slice's loads are then under way while the matrix units work on this one. A compiler would move
 them back to their use, so both are kept in order; and a warp with matrix work goes before those
-that load. Operands that are fragments already have no sets.
+that load. Operands that are fragments in the atom's dtype have no sets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilecore.ir.expr import Expr, binary, const
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, Intrinsic, LoopKind, Stmt
 from tilecore.passes.contraction import TiledMma
 from tilecore.passes.lane_scope import LaneScope
-from tilecore.passes.operand_loads import Operand, fragment_operand, unrolled
+from tilecore.passes.operand_loads import Operand, fragment_operand, is_in_place, unrolled
 
 IN_ORDER = Intrinsic("schedule.in_order")
 URGENT, CALM = (Intrinsic("warp.priority", (const(level),)) for level in (1, 0))
@@ -60,9 +60,9 @@ class Alternation:
         return tuple(result)
 
     def _registers(self, operand: Operand) -> Buffer | None:
-        buffer = operand.region.buffer
-        if buffer.scope is Scope.FRAGMENT:
+        if is_in_place(operand, self.scope):
             return None
+        buffer = operand.region.buffer
         count = operand.tiles * operand.atom.registers
         return self.scope.names.buffer(f"{buffer.name}_regs", (count,), operand.dtype, Scope.LOCAL)
 

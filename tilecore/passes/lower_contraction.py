@@ -5,9 +5,9 @@
       registers of B for this k
       for tm, tn (unrolled): atom(c[tm, tn], a[tm], b[tn])
 
-Operands that are fragments are used in place. Whether a matrix load fits is read off the layouts:
-every block of the atom's operand must be one matrix of the load, in the load's own arrangement of
-lanes and registers.
+Operands that are fragments in the atom's dtype are used in place, others are converted. Whether a
+matrix load fits is read off the layouts: every block of the atom's operand must be one matrix of
+the load, in the load's own arrangement of lanes and registers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from tilecore.errors import LoweringError
 from tilecore.hooks.records import MatrixLoad
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, const
@@ -30,7 +31,9 @@ from tilecore.passes.operand_loads import (
     Operand,
     base_coordinates,
     clamped,
+    converted_registers,
     fragment_operand,
+    is_in_place,
     plain_loads,
     unrolled,
     vector_loads,
@@ -45,6 +48,7 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
     iterations): they are issued under the matrix work instead of before it.
     """
     atom = select_atom(gemm, scope.threads, scope.context)
+    _check_is_planned(gemm, "fma" if atom is None else atom.name)
     if atom is None:
         return (*_clear(gemm, scope), *between, *lower_fma(gemm, scope))
     tiled = tile_mma(gemm, atom, scope.threads)
@@ -55,6 +59,16 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
         alternation = Alternation(gemm, tiled, (a, b), scope, fill_registers)
         return (*_clear(gemm, scope), *alternation.run())
     return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
+
+
+def _check_is_planned(gemm: Gemm, name: str) -> None:
+    """The atom that layouts were chosen for is the one that is lowered to."""
+    planned = dict(gemm.hints).get("atom", name)
+    if planned != name:
+        raise LoweringError(
+            "a gemm got another atom than the one that its layouts were chosen for",
+            expected=planned, got=name, loc=gemm.loc,
+        )  # fmt: skip
 
 
 def operands_of(gemm: Gemm, tiled: TiledMma, scope: LaneScope) -> tuple[Operand, Operand]:
@@ -146,7 +160,7 @@ def _operand(
     """(declarations, statements that fill registers for one k, region of one atom's registers)."""
     count = operand.atom.registers
     buffer = operand.region.buffer
-    if buffer.scope is Scope.FRAGMENT:
+    if is_in_place(operand, scope):
         return (), (), fragment_operand(operand, k, tiles_k, tile, scope)
     registers = scope.names.buffer(
         f"{buffer.name}_regs", (operand.tiles * count,), operand.dtype, Scope.LOCAL
@@ -159,7 +173,11 @@ def fill_registers(
     operand: Operand, registers: Buffer, k: Expr, tiled: TiledMma, scope: LaneScope
 ) -> Block:
     """Load an operand's registers for one k: by matrix loads, vectors, or element by element."""
-    fill = _matrix_loads(operand, registers, k, tiled, scope)
+    fill: Block | None
+    if operand.region.buffer.scope is Scope.FRAGMENT:
+        fill = converted_registers(operand, registers, k, tiled.tiles_k, scope)
+    else:
+        fill = _matrix_loads(operand, registers, k, tiled, scope)
     if fill is None:
         fill = vector_loads(operand, registers, k, scope)
     if fill is None:

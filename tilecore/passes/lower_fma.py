@@ -10,6 +10,7 @@ never stored.
 
 from __future__ import annotations
 
+from tilecore.errors import LoweringError
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Cast, Expr, Load, Var, binary, const
 from tilecore.ir.layout import FragmentLayout, FragmentMode
@@ -94,6 +95,11 @@ def _side(
     scope: LaneScope,
 ) -> tuple[Buffer, Block]:
     """(registers, statements that fill them) of one operand for one k."""
+    if region.buffer.scope is not Scope.SHARED:
+        raise LoweringError(
+            f"multiply-adds read {region.buffer.name}, which lanes do not share",
+            expected="shared", got=region.buffer.scope.value, loc=accumulator.loc,
+        )  # fmt: skip
     modes = [(weight, mode) for at, weight, mode in register_modes(layout) if at == axis]
     count = 1
     for _, mode in modes:

@@ -90,14 +90,12 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
     }
     for field in ("a", "b"):
         operand: Region = getattr(gemm, field)
-        wanted = operand.dtype if atom is None else atom.register_dtype or operand.dtype
-        in_place = atom is not None and _is_whole_fragment(operand) and operand.dtype == wanted
+        in_place = atom is not None and _is_whole_fragment(operand)
         if operand.buffer.scope is Scope.SHARED or in_place:
             continue
         in_registers = atom is not None and operand.buffer.scope is Scope.FRAGMENT
         scope = Scope.FRAGMENT if in_registers else Scope.SHARED
-        dtype = wanted if in_registers else operand.dtype
-        part = names.buffer(f"{operand.buffer.name}_part", static(operand), dtype, scope)
+        part = names.buffer(f"{operand.buffer.name}_part", static(operand), operand.dtype, scope)
         before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
         changes[field] = whole(part)
     if not _is_whole_fragment(gemm.c):

@@ -64,6 +64,29 @@ def fragment_operand(
     return Region(flat, (binary("mul", index, const(count)),), (const(count),))
 
 
+def is_in_place(operand: Operand, scope: LaneScope) -> bool:
+    """Whether an atom can take the operand's registers as they are: those of a fragment in the
+    atom's own dtype, which need no rounding."""
+    region = operand.region
+    same = scope.is_same_storage(region.dtype, operand.dtype)
+    return region.buffer.scope is Scope.FRAGMENT and same and not operand.round
+
+
+def converted_registers(
+    operand: Operand, registers: Buffer, k: Expr, tiles_k: int, scope: LaneScope
+) -> Block:
+    """Fill an operand's registers for one k from a fragment of another dtype."""
+    count = operand.atom.registers
+    tile, r = scope.var("t", 0, operand.tiles - 1), scope.var("r", 0, count - 1)
+    held = fragment_operand(operand, k, tiles_k, tile, scope)
+    value: Expr = Load(held.buffer, (binary("add", held.starts[0], r),))
+    if held.dtype != operand.dtype:
+        value = Cast(value, operand.dtype)
+    at = binary("add", binary("mul", tile, const(count)), r)
+    body = (unrolled(r, count, (Store(registers, (at,), value),)),)
+    return (unrolled(tile, operand.tiles, body),)
+
+
 def base_coordinates(
     operand: Operand, k: Expr, tile: Expr | int, scope: LaneScope
 ) -> tuple[Expr, Expr]:
@@ -209,7 +232,7 @@ def plain_loads(operand: Operand, registers: Buffer, k: Expr, scope: LaneScope) 
     indices = operand.region.indices(at)
     register = _register(operand, tile, digits)
     value: Expr = Load(flat, (scope.offset(operand.region.buffer, indices),))
-    if not scope.is_same_storage(flat.dtype, operand.dtype):
+    if flat.dtype != operand.dtype:
         value = Cast(value, operand.dtype)
     body: Block = (Store(registers, (register,), value),)
     for digit, mode in reversed(digits):

@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tilecore.emulator import KernelFaults
+
 LANES = np.arange(32)[:, None]
 G, T = LANES // 4, LANES % 4
 
@@ -119,6 +121,21 @@ def test_mma(run_text, case):
     run_text(mma_text(name, d_type, a_type, b_type, counts), "k", fragments, (1, 1, 1), 64, 0)
     expected = a.astype(np.float64) @ b.astype(np.float64) + d.astype(np.float64)
     np.testing.assert_array_equal(fragments[2].astype(np.float64), spread(expected, d_at))
+
+
+@pytest.mark.parametrize("operand", range(3))
+def test_an_operand_beyond_its_registers_is_a_fault(run_text, operand):
+    counts = [8, 4, 4]
+    counts[operand] -= 2
+    text = mma_text(
+        "mma_m16n8k16", "float", "tc::half", "tc::half", (counts[0], counts[1], counts[2])
+    )
+    arrays = [
+        np.zeros((64, n), t) for n, t in zip(counts, (np.float16,) * 2 + (np.float32,), strict=True)
+    ]
+    with pytest.raises(KernelFaults) as caught:
+        run_text(text, "k", arrays, (1, 1, 1), 64, 0)
+    assert caught.value.kinds == {"registers_out_of_bounds"}
 
 
 def test_tf32_drops_low_bits_and_to_tf32_rounds(run_text):

@@ -19,11 +19,11 @@ from tilecore.target import Target
 HELPERS = """\
 // Two neighbouring 16-bit or 8-bit registers from two floats, by one conversion where there is one.
 template <class T>
-TC_DEVICE void store_pair(T* registers, float low, float high) {
+TC_DEVICE void store_pair(TC_REGISTERS(T) registers, float low, float high) {
   if constexpr (sizeof(T) == 2)
-    *reinterpret_cast<uint32_t*>(registers) = tc::pack<T>(low, high);
+    *reinterpret_cast<uint32_t*>(&registers[0]) = tc::pack<T>(low, high);
   else
-    *reinterpret_cast<uint16_t*>(registers) = uint16_t(tc::pack4<T>(low, high, 0.0f, 0.0f));
+    *reinterpret_cast<uint16_t*>(&registers[0]) = uint16_t(tc::pack4<T>(low, high, 0.0f, 0.0f));
 }
 """
 

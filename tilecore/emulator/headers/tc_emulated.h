@@ -20,7 +20,10 @@
 #define TC_KERNEL(lanes, min_blocks) static void
 #define TC_RESTRICT
 #define TC_GRID_CONSTANT
-#define TC_FRAGMENT(T, name, n) alignas(16) T name[n]
+#define TC_FRAGMENT(T, name, n)       \
+  alignas(16) T name##_registers[n];  \
+  const tc::registers<T> name(name##_registers, n, #name)
+#define TC_REGISTERS(T) tc::registers<T>
 #define TC_LINE(n) tc::emulator::at_line(n)
 #define TC_UNROLL
 #define TC_UNROLL_BY(n)
@@ -83,6 +86,7 @@ inline int clz64(uint64_t v) { return v == 0 ? 64 : __builtin_clzll(v); }
 }  // namespace tc::primitive
 
 #include "tc_common.h"
+#include "tc_emulated_registers.h"
 #include "tc_math.h"
 
 namespace tc {
@@ -128,29 +132,30 @@ inline T load_global(const T* p, TC_HERE) {
   return value;
 }
 template <int N, class T>
-inline void load_global(T* regs, const T* p, TC_HERE) {
+inline void load_global(registers_of<T> regs, const T* p, TC_HERE) {
   static_assert(N * sizeof(T) <= 16, "at most 16 bytes an access");
-  memcpy(regs, emulator::global_read(p, N * sizeof(T), text_line), N * sizeof(T));
+  memcpy(regs.take(N, text_line), emulator::global_read(p, N * sizeof(T), text_line), N * sizeof(T));
 }
 template <class T>
 inline void store_global(T* p, value_of<T> v, TC_HERE) {
   memcpy(emulator::global_write(p, sizeof(T), text_line), &v, sizeof(T));
 }
 template <int N, class T>
-inline void store_global(T* p, const T* regs, TC_HERE) {
+inline void store_global(T* p, registers_of<T> regs, TC_HERE) {
   static_assert(N * sizeof(T) <= 16, "at most 16 bytes an access");
-  memcpy(emulator::global_write(p, N * sizeof(T), text_line), regs, N * sizeof(T));
+  const T* from = regs.take(N, text_line);
+  memcpy(emulator::global_write(p, N * sizeof(T), text_line), from, N * sizeof(T));
 }
 template <class T> inline T load_global_readonly(const T* p, TC_HERE) { return load_global(p, text_line); }
 template <int N, class T>
-inline void load_global_readonly(T* regs, const T* p, TC_HERE) { load_global<N>(regs, p, text_line); }
+inline void load_global_readonly(registers_of<T> regs, const T* p, TC_HERE) { load_global<N>(regs, p, text_line); }
 template <class T> inline T load_global_streaming(const T* p, TC_HERE) { return load_global(p, text_line); }
 template <int N, class T>
-inline void load_global_streaming(T* regs, const T* p, TC_HERE) { load_global<N>(regs, p, text_line); }
+inline void load_global_streaming(registers_of<T> regs, const T* p, TC_HERE) { load_global<N>(regs, p, text_line); }
 template <class T>
 inline void store_global_streaming(T* p, value_of<T> v, TC_HERE) { store_global(p, v, text_line); }
 template <int N, class T>
-inline void store_global_streaming(T* p, const T* regs, TC_HERE) {
+inline void store_global_streaming(T* p, registers_of<T> regs, TC_HERE) {
   store_global<N>(p, regs, text_line);
 }
 
@@ -159,16 +164,16 @@ inline bool is_within(int64_t index, int64_t count, int64_t elements) {
   return index >= 0 && index + count <= elements;
 }
 template <int N, class T>
-inline void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true,
-                         TC_HERE) {
+inline void load_bounded(registers_of<T> regs, const T* base, int index, int64_t elements,
+                         bool valid = true, TC_HERE) {
   if (valid && is_within(index, N, elements))
     load_global<N>(regs, base + index, text_line);
   else
-    memset(static_cast<void*>(regs), 0, N * sizeof(T));
+    memset(static_cast<void*>(regs.take(N, text_line)), 0, N * sizeof(T));
 }
 template <int N, class T>
-inline void store_bounded(const T* regs, T* base, int index, int64_t elements, bool valid = true,
-                          TC_HERE) {
+inline void store_bounded(registers_of<T> regs, T* base, int index, int64_t elements,
+                          bool valid = true, TC_HERE) {
   if (valid && is_within(index, N, elements)) store_global<N>(base + index, regs, text_line);
 }
 
@@ -204,18 +209,18 @@ inline T load_shared(shared_pointer<T> p, TC_HERE) {
   return value;
 }
 template <int N, class T>
-inline void load_shared(T* regs, shared_pointer<T> p, TC_HERE) {
+inline void load_shared(registers_of<T> regs, shared_pointer<T> p, TC_HERE) {
   static_assert(N * sizeof(T) <= 16, "at most 16 bytes an access");
-  memcpy(regs, emulator::shared_read(p.place, N * sizeof(T), text_line), N * sizeof(T));
+  memcpy(regs.take(N, text_line), emulator::shared_read(p.place, N * sizeof(T), text_line), N * sizeof(T));
 }
 template <class T>
 inline void store_shared(shared_pointer<T> p, value_of<T> v, TC_HERE) {
   emulator::shared_write(p.place, &v, sizeof(T), text_line);
 }
 template <int N, class T>
-inline void store_shared(shared_pointer<T> p, const T* regs, TC_HERE) {
+inline void store_shared(shared_pointer<T> p, registers_of<T> regs, TC_HERE) {
   static_assert(N * sizeof(T) <= 16, "at most 16 bytes an access");
-  emulator::shared_write(p.place, regs, N * sizeof(T), text_line);
+  emulator::shared_write(p.place, regs.take(N, text_line), N * sizeof(T), text_line);
 }
 
 // ---------------------------------------------------------------- asynchronous copies

@@ -57,10 +57,11 @@ inline T atomic_compare_exchange_shared(shared_pointer<T> p, value_of<T> expecte
 }
 
 template <int N, class T>
-inline void atomic_add_global(T* p, const T* regs, TC_HERE) {
+inline void atomic_add_global(T* p, registers_of<T> regs, TC_HERE) {
+  const T* from = regs.take(N, text_line);
   auto* place = static_cast<T*>(emulator::global_write(p, N * sizeof(T), text_line));
   for (int i = 0; i < N; ++i)
-    emulator::update<T>(place + i, [=](T old) { return T(old + regs[i]); });
+    emulator::update<T>(place + i, [=](T old) { return T(old + from[i]); });
 }
 
 template <class T>

@@ -60,6 +60,7 @@ enum class Fault : int32_t {
   barrier_misuse,
   copy_never_waited,
   not_uniform,
+  registers_out_of_bounds,
   assertion,
   timeout,
 };

@@ -26,22 +26,24 @@ extern const CollectiveKind ldmatrix_kinds[3], ldmatrix_trans_kinds[3];  // x1, 
 extern const CollectiveKind stmatrix_kinds[3], stmatrix_trans_kinds[3];
 #pragma GCC visibility pop
 
-#define AMPERE_MMA(name, kind, D, A, B)                                   \
-  inline void name(D* d, const A* a, const B* b, TC_HERE) {               \
-    MmaOperands operands{d, a, b};                                        \
-    tc::emulator::collective(kind, &operands, text_line);                 \
+// m, n, k: what one warp multiplies; each lane holds a 32nd of every operand.
+#define AMPERE_MMA(name, kind, D, A, B, m, n, k)                                            \
+  inline void name(tc::registers<D> d, tc::registers<A> a, tc::registers<B> b, TC_HERE) {   \
+    MmaOperands operands{d.take(m * n / 32, text_line), a.take(m * k / 32, text_line),      \
+                         b.take(k * n / 32, text_line)};                                    \
+    tc::emulator::collective(kind, &operands, text_line);                                   \
   }
-AMPERE_MMA(mma_m16n8k16, mma_16816_f32_f16, float, tc::half, tc::half)
-AMPERE_MMA(mma_m16n8k16, mma_16816_f32_bf16, float, tc::bfloat16, tc::bfloat16)
-AMPERE_MMA(mma_m16n8k16, mma_16816_f16_f16, tc::half, tc::half, tc::half)
-AMPERE_MMA(mma_m16n8k8, mma_1688_f32_f16, float, tc::half, tc::half)
-AMPERE_MMA(mma_m16n8k8, mma_1688_f32_bf16, float, tc::bfloat16, tc::bfloat16)
-AMPERE_MMA(mma_m16n8k8_tf32, mma_1688_f32_tf32, float, float, float)
-AMPERE_MMA(mma_m16n8k32, mma_16832_s8_s8, int32_t, int8_t, int8_t)
-AMPERE_MMA(mma_m16n8k32, mma_16832_u8_u8, int32_t, uint8_t, uint8_t)
-AMPERE_MMA(mma_m16n8k32, mma_16832_s8_u8, int32_t, int8_t, uint8_t)
-AMPERE_MMA(mma_m16n8k32, mma_16832_u8_s8, int32_t, uint8_t, int8_t)
-AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double)
+AMPERE_MMA(mma_m16n8k16, mma_16816_f32_f16, float, tc::half, tc::half, 16, 8, 16)
+AMPERE_MMA(mma_m16n8k16, mma_16816_f32_bf16, float, tc::bfloat16, tc::bfloat16, 16, 8, 16)
+AMPERE_MMA(mma_m16n8k16, mma_16816_f16_f16, tc::half, tc::half, tc::half, 16, 8, 16)
+AMPERE_MMA(mma_m16n8k8, mma_1688_f32_f16, float, tc::half, tc::half, 16, 8, 8)
+AMPERE_MMA(mma_m16n8k8, mma_1688_f32_bf16, float, tc::bfloat16, tc::bfloat16, 16, 8, 8)
+AMPERE_MMA(mma_m16n8k8_tf32, mma_1688_f32_tf32, float, float, float, 16, 8, 8)
+AMPERE_MMA(mma_m16n8k32, mma_16832_s8_s8, int32_t, int8_t, int8_t, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_u8_u8, int32_t, uint8_t, uint8_t, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_s8_u8, int32_t, int8_t, uint8_t, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_u8_s8, int32_t, uint8_t, int8_t, 16, 8, 32)
+AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double, 8, 8, 4)
 #undef AMPERE_MMA
 
 inline int at_use(int x, int) { return x; }
@@ -66,24 +68,24 @@ inline void matrix(const CollectiveKind& kind, tc::emulator::SharedPlace row, vo
   tc::emulator::collective(kind, &operands, text_line);
 }
 template <int n, class T>
-inline void ldmatrix(T* regs, tc::shared_pointer<T> row, TC_HERE) {
+inline void ldmatrix(tc::registers_of<T> regs, tc::shared_pointer<T> row, TC_HERE) {
   static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
-  matrix(ldmatrix_kinds[n / 2], row.place, regs, text_line);
+  matrix(ldmatrix_kinds[n / 2], row.place, regs.take(4 * n / sizeof(T), text_line), text_line);
 }
 template <int n, class T>
-inline void ldmatrix_trans(T* regs, tc::shared_pointer<T> row, TC_HERE) {
+inline void ldmatrix_trans(tc::registers_of<T> regs, tc::shared_pointer<T> row, TC_HERE) {
   static_assert(sizeof(T) == 2 && (n == 1 || n == 2 || n == 4), "1, 2 or 4 matrices of 16 bits");
-  matrix(ldmatrix_trans_kinds[n / 2], row.place, regs, text_line);
+  matrix(ldmatrix_trans_kinds[n / 2], row.place, regs.take(4 * n / sizeof(T), text_line), text_line);
 }
 template <int n, class T>
-inline void stmatrix(tc::shared_pointer<T> row, const T* regs, TC_HERE) {
+inline void stmatrix(tc::shared_pointer<T> row, tc::registers_of<T> regs, TC_HERE) {
   static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
-  matrix(stmatrix_kinds[n / 2], row.place, const_cast<T*>(regs), text_line);
+  matrix(stmatrix_kinds[n / 2], row.place, regs.take(4 * n / sizeof(T), text_line), text_line);
 }
 template <int n, class T>
-inline void stmatrix_trans(tc::shared_pointer<T> row, const T* regs, TC_HERE) {
+inline void stmatrix_trans(tc::shared_pointer<T> row, tc::registers_of<T> regs, TC_HERE) {
   static_assert(sizeof(T) == 2 && (n == 1 || n == 2 || n == 4), "1, 2 or 4 matrices of 16 bits");
-  matrix(stmatrix_trans_kinds[n / 2], row.place, const_cast<T*>(regs), text_line);
+  matrix(stmatrix_trans_kinds[n / 2], row.place, regs.take(4 * n / sizeof(T), text_line), text_line);
 }
 
 }  // namespace ampere

@@ -29,6 +29,7 @@ typedef unsigned long uint64_t;
 #define TC_RESTRICT __restrict__
 #define TC_GRID_CONSTANT __grid_constant__
 #define TC_FRAGMENT(T, name, n) alignas(16) T name[n]
+#define TC_REGISTERS(T) T*
 #define TC_LINE(n)
 #define TC_UNROLL _Pragma("unroll")
 #define TC_PRAGMA(text) _Pragma(#text)

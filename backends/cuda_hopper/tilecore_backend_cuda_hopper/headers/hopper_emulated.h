@@ -131,13 +131,16 @@ inline u64 descriptor(tc::shared_pointer<T> tile, u32 leading_bytes, u32 stride_
 inline u64 advance(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
 
 template <int n, class T>
-inline T (&part(T* registers))[n] { return *reinterpret_cast<T(*)[n]>(registers); }
+inline tc::registers<T> part(tc::registers<T> registers) { return registers; }
+// The four words that A in registers is.
 template <class T>
-inline const u32* words(const T* registers) { return reinterpret_cast<const u32*>(registers); }
-template <class T, int n>
-inline void pin(T (&)[n]) {}
+inline const u32* words(tc::registers<T> registers, TC_HERE) {
+  return reinterpret_cast<const u32*>(registers.take(16 / sizeof(T), text_line));
+}
+template <class T>
+inline void pin(tc::registers<T>) {}
 template <int n, class T>
-inline void pin_words(T*) {}
+inline void pin_words(tc::registers<T>) {}
 
 enum class Element : int { f16, bf16, tf32, e4m3, e5m2, s8, u8 };
 struct WgmmaOperands {
@@ -159,14 +162,14 @@ void wgmma_wait_group(int pending, int text_line);
   template <int n>                                                                                 \
   struct wgmma_##name {                                                                            \
     template <int a_mn = 0, int b_mn = 0>                                                          \
-    static void ss(D (&d)[n / 2], u64 a, u64 b, int accumulate, TC_HERE) {                         \
-      wgmma({d, nullptr, a, b, n, accumulate, Element::A, Element::B, a_mn != 0, b_mn != 0,        \
-             is_integer}, text_line);                                                              \
+    static void ss(tc::registers<D> d, u64 a, u64 b, int accumulate, TC_HERE) {                    \
+      wgmma({d.take(n / 2, text_line), nullptr, a, b, n, accumulate, Element::A, Element::B,       \
+             a_mn != 0, b_mn != 0, is_integer}, text_line);                                        \
     }                                                                                              \
     template <int b_mn = 0>                                                                        \
-    static void rs(D (&d)[n / 2], const u32* a, u64 b, int accumulate, TC_HERE) {                  \
-      wgmma({d, a, 0, b, n, accumulate, Element::A, Element::B, false, b_mn != 0, is_integer},     \
-            text_line);                                                                            \
+    static void rs(tc::registers<D> d, const u32* a, u64 b, int accumulate, TC_HERE) {             \
+      wgmma({d.take(n / 2, text_line), a, 0, b, n, accumulate, Element::A, Element::B, false,      \
+             b_mn != 0, is_integer}, text_line);                                                   \
     }                                                                                              \
   };
 HOPPER_WGMMA(f32_f16, float, f16, f16, false)

@@ -13,7 +13,7 @@ TC_DEVICE float max_bits(float a, float b, float c) {
 
 // Rounds accumulators to T, two 16-bit ones to a word; 32-bit ones stay as they are.
 template <class T, int words, class Sum>
-TC_DEVICE void hold(const Sum* registers, uint32_t* held) {
+TC_DEVICE void hold(TC_REGISTERS(Sum) registers, TC_REGISTERS(uint32_t) held) {
   TC_UNROLL
   for (int i = 0; i < words; ++i) {
     if constexpr (sizeof(T) == 2) held[i] = tc::pack<T>(registers[2 * i], registers[2 * i + 1]);
@@ -23,7 +23,7 @@ TC_DEVICE void hold(const Sum* registers, uint32_t* held) {
 
 // Writes 16 words of a lane to a panel of 64 rows of 128 bytes, swizzled as the copy engine expects.
 template <class T>
-TC_DEVICE void fill_panel(const uint32_t* words, tc::shared_pointer<T> panel, int lane) {
+TC_DEVICE void fill_panel(TC_REGISTERS(uint32_t) words, tc::shared_pointer<T> panel, int lane) {
   if constexpr (sizeof(T) == 2) {
     const int row = lane / 32 * 16 + lane % 16, half = lane % 32 / 16;
     TC_UNROLL
@@ -49,7 +49,7 @@ TC_DEVICE void fill_panel(const uint32_t* words, tc::shared_pointer<T> panel, in
 // stores it in bulk, or adds it to what is there. `words`: the panel's. `staging`: two panels of this
 // warpgroup. `where`: coordinates of the tile's first element, rows along `row_axis`.
 template <int columns, int row_tiles, int row_axis, bool adds, class T, int rank>
-TC_DEVICE void stage_panel(const uint32_t* words, tc::shared_pointer<T> staging,
+TC_DEVICE void stage_panel(TC_REGISTERS(uint32_t) words, tc::shared_pointer<T> staging,
                            const TensorMap& map, int lane, int barrier, At<rank> where, int panel) {
   constexpr int width = 128 / sizeof(T), across = columns / width, panels = row_tiles * across;
   const auto slot = staging + panel % 2 * (64 * width);
@@ -72,7 +72,7 @@ TC_DEVICE void stage_panel(const uint32_t* words, tc::shared_pointer<T> staging,
 
 // One panel of a tile that is held rounded.
 template <int columns, int row_tiles, int row_axis, bool adds, class T, int rank>
-TC_DEVICE void store_panel(const uint32_t* held, tc::shared_pointer<T> staging,
+TC_DEVICE void store_panel(TC_REGISTERS(uint32_t) held, tc::shared_pointer<T> staging,
                            const TensorMap& map, int lane, int barrier, At<rank> where, int panel) {
   stage_panel<columns, row_tiles, row_axis, adds>(held + panel * 16, staging, map, lane, barrier,
                                                   where, panel);
@@ -80,7 +80,7 @@ TC_DEVICE void store_panel(const uint32_t* held, tc::shared_pointer<T> staging,
 
 // All panels of a tile.
 template <int columns, int row_tiles, int row_axis, bool adds, class Sum, class T, int rank>
-TC_DEVICE void store_tile(const Sum* registers, tc::shared_pointer<T> staging,
+TC_DEVICE void store_tile(TC_REGISTERS(Sum) registers, tc::shared_pointer<T> staging,
                           const TensorMap& map, int lane, int barrier, At<rank> where) {
   constexpr int width = 128 / sizeof(T);
   TC_UNROLL

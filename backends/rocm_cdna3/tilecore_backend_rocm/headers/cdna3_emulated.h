@@ -25,8 +25,10 @@ using tc::emulator::CollectiveKind;
 #pragma GCC visibility pop
 
 #define CDNA3_ATOM(side, k, suffix, D, A, B, per_lane, builtin, operand)                      \
-  inline void mfma_##side##x##side##x##k##_##suffix(D* d, const A* a, const B* b, TC_HERE) {  \
-    MfmaOperands operands{d, a, b};                                                           \
+  inline void mfma_##side##x##side##x##k##_##suffix(tc::registers<D> d, tc::registers<A> a,   \
+                                                    tc::registers<B> b, TC_HERE) {            \
+    MfmaOperands operands{d.take(side * side / 64, text_line), a.take(per_lane, text_line),   \
+                          b.take(per_lane, text_line)};                                       \
     tc::emulator::collective(mfma_kind_##side##x##k##_##suffix, &operands, text_line);        \
   }
 #include "cdna3_mfma.h"
