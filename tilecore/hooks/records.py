@@ -156,12 +156,14 @@ class LayoutRequest:
 class PipelineRequest:
     """Asks how to overlap the iterations of one pipelined loop.
 
-    `smem_bytes_free` is what the block has left besides one copy of each buffer.
+    `smem_bytes_free` is what the block has left besides one copy of each buffer; `options` are
+    those of the compilation.
     """
 
     loop: For
     kernel: Kernel
     smem_bytes_free: int
+    options: CompileOptions = field(default_factory=lambda: CompileOptions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +206,13 @@ class AsyncCopyRequest:
         copy: the copy.
         kernel: the kernel, with the layouts of now.
         parts: blocks of a cluster that load equal parts of it for one another (bulk copies only).
+        options: those of the compilation.
     """
 
     copy: Copy
     kernel: Kernel
     parts: int = 1
+    options: CompileOptions = field(default_factory=lambda: CompileOptions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +222,14 @@ class AsyncCopyAtom:
     Attributes:
         name: the backend's name of the instruction; emit rules know it.
         widths: bytes that one lane can move at once, widest first.
+        in_lane_order: a warp's pieces land side by side, in the order of its lanes: lanes take
+            their pieces in the order of shared memory, and only layouts without gaps will do. Such
+            copies are waited for by counting them (hint ``operations`` of ``async.wait``).
     """
 
     name: str
     widths: tuple[int, ...]
+    in_lane_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

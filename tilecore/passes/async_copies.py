@@ -11,6 +11,7 @@ that way fits their alignment.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest
@@ -22,19 +23,41 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import known_multiple, simplify
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
+from tilecore.passes.memory_order import is_dense
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 
 COMMIT = Intrinsic("async.commit")
+IN_LANE_ORDER = "in_lane_order"
+"""Hint of an ``async.copy`` that an atom of that kind issues."""
 
 
-def wait(pending: int) -> Intrinsic:
-    """``async.wait``: until at most `pending` groups are in flight."""
-    return Intrinsic("async.wait", (const(pending),))
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a copy is issued: bytes that a lane moves at once, and see `AsyncCopyAtom`."""
+
+    width: int
+    in_lane_order: bool = False
 
 
-def issue(copy: Copy, width: int) -> Intrinsic:
-    """``async.copy`` of `width` bytes a lane and step."""
-    return Intrinsic("async.copy", (copy.src, copy.dst), (("bytes", width),), copy.loc)
+def wait(pending: int, operations: int | None = None) -> Intrinsic:
+    """``async.wait``: until at most `pending` groups are in flight, of so many copies of a lane."""
+    hints = () if operations is None else (("operations", operations),)
+    return Intrinsic("async.wait", (const(pending),), hints)
+
+
+def issue(copy: Copy, way: Way) -> Intrinsic:
+    """``async.copy`` by `way`."""
+    order = ((IN_LANE_ORDER, True),) if way.in_lane_order else ()
+    hints = (("bytes", way.width), *order)
+    return Intrinsic("async.copy", (copy.src, copy.dst), hints, copy.loc)
+
+
+def operations_of(copy: Copy, way: Way, threads: int) -> int:
+    """Copies that one lane issues for the whole of `copy`."""
+    total = copy.src.dtype.bytes
+    for extent in static(copy.dst):
+        total *= extent
+    return -(-total // (way.width * threads))
 
 
 def async_copies(program: Program, context: Context) -> Program:
@@ -51,13 +74,13 @@ def _rewrite(block: Block, kernel: Kernel, ranges: Ranges, context: Context) -> 
     result: list[Stmt] = []
     open_group: set[str] = set()  # destinations under way
     for stmt in block:
-        width = async_width(stmt, kernel, ranges, context) if isinstance(stmt, Copy) else None
-        if width is not None:
+        way = async_way(stmt, kernel, ranges, context) if isinstance(stmt, Copy) else None
+        if way is not None:
             assert isinstance(stmt, Copy)
             if stmt.dst.buffer.name in open_group:
                 result += [COMMIT, wait(0)]
                 open_group.clear()
-            result.append(issue(stmt, width))
+            result.append(issue(stmt, way))
             open_group.add(stmt.dst.buffer.name)
             continue
         if open_group and not _may_delay_wait(stmt):
@@ -83,8 +106,8 @@ def _may_delay_wait(stmt: Stmt) -> bool:
     return isinstance(stmt, Allocate)
 
 
-def async_width(copy: Copy, kernel: Kernel, ranges: Ranges, context: Context) -> int | None:
-    """Bytes that one lane moves at once when `copy` is issued asynchronously; None if it cannot.
+def async_way(copy: Copy, kernel: Kernel, ranges: Ranges, context: Context) -> Way | None:
+    """How `copy` is issued asynchronously; None if it cannot be.
 
     A piece must be contiguous and aligned on both sides, and either all inside or all outside the
     source's and the destination's shape.
@@ -94,7 +117,7 @@ def async_width(copy: Copy, kernel: Kernel, ranges: Ranges, context: Context) ->
         return None
     if src.dtype != dst.dtype or src.dtype.bits < 8 or src.buffer.safe_value != 0:
         return None
-    request = AsyncCopyRequest(copy, kernel)
+    request = AsyncCopyRequest(copy, kernel, options=context.options)
     atom = context.hooks.call("tilecore_lower_async_copy", request=request, target=context.target)
     if atom is None or not src.shape or not isinstance(src.shape[-1], Const):
         return None
@@ -105,8 +128,10 @@ def async_width(copy: Copy, kernel: Kernel, ranges: Ranges, context: Context) ->
         return None
     elements = piece(src, dst, layout, ranges)
     for width in atom.widths:
-        if elements % max(1, width // src.dtype.bytes) == 0 and width >= src.dtype.bytes:
-            return width
+        if elements % max(1, width // src.dtype.bytes) or width < src.dtype.bytes:
+            continue
+        if not atom.in_lane_order or is_dense(dst, layout, width, kernel.threads):
+            return Way(width, atom.in_lane_order)
     return None
 
 

@@ -55,9 +55,9 @@ def lower_gemm(gemm: Gemm, scope: LaneScope, between: Block = ()) -> Block:
     if atom.b is None:
         return lower_memory_gemm(gemm, tiled, between, scope)
     a, b = operands_of(gemm, tiled, scope)
-    if not between and is_alternating(tiled, a, b):
+    if is_alternating(tiled, a, b):
         alternation = Alternation(gemm, tiled, (a, b), scope, fill_registers)
-        return (*_clear(gemm, scope), *alternation.run())
+        return (*_clear(gemm, scope), *between, *alternation.run())
     return (*_clear(gemm, scope), *_main(gemm, tiled, a, b, between, scope))
 
 

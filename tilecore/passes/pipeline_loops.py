@@ -23,7 +23,7 @@ from collections.abc import Callable
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Load, Var, binary, const, dtype_of_expr
+from tilecore.ir.expr import Expr, Load, Var, all_of, binary, const, dtype_of_expr
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
@@ -41,7 +41,7 @@ from tilecore.ir.stmts import (
     Store,
 )
 from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, walk_stmts
-from tilecore.passes.async_copies import COMMIT, async_width, issue, wait
+from tilecore.passes.async_copies import COMMIT, Way, async_way, issue, operations_of, wait
 from tilecore.passes.hold_operands import hold_operands
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producers import (
@@ -114,7 +114,7 @@ class Pipeliner:
 
     def producers(self, loop: For) -> tuple[list[Producer], PipelinePlan]:
         """The copies that run ahead, in the order of their issue, and the plan."""
-        request = PipelineRequest(loop, self.kernel, self.free_bytes())
+        request = PipelineRequest(loop, self.kernel, self.free_bytes(), self.context.options)
         plan = self.context.hooks.call(
             "tilecore_plan_pipeline", request=request, target=self.context.target
         )
@@ -125,9 +125,10 @@ class Pipeliner:
         for index, stmt in enumerate(loop.body):
             if not isinstance(stmt, Copy) or plan.stage[index] >= last:
                 continue
-            width = self.width(stmt, plan)
-            if width is not None and self.may_run_ahead(stmt, index, loop):
-                found.append(Producer(index, stmt, width, last - plan.stage[index], 1))
+            way = self.way(stmt, plan)
+            if way is not None and self.may_run_ahead(stmt, index, loop):
+                distance = last - plan.stage[index]
+                found.append(Producer(index, stmt, way, distance, 1))
         if plan.through_registers:
             return [dataclasses.replace(p, distance=1, slots=plan.num_stages) for p in found], plan
         order = sequence(loop.body, found, plan)
@@ -137,11 +138,11 @@ class Pipeliner:
         ]
         return sorted(with_slots, key=lambda p: order.index(p.index)), plan
 
-    def width(self, copy: Copy, plan: PipelinePlan) -> int | None:
-        """Bytes that a lane moves at once; 0 where lanes hold them; None when it cannot."""
+    def way(self, copy: Copy, plan: PipelinePlan) -> Way | None:
+        """How a copy runs ahead (of width 0 where lanes hold what it moves); None: it cannot."""
         if plan.through_registers:
-            return 0 if can_wait(copy) else None
-        return async_width(copy, self.kernel, self.ranges, self.context)
+            return Way(0) if can_wait(copy) else None
+        return async_way(copy, self.kernel, self.ranges, self.context)
 
     def free_bytes(self) -> int:
         """Shared memory that one copy of each buffer leaves."""
@@ -186,7 +187,7 @@ class Pipeliner:
             src = substituted(producer.copy.src, lets, mapping)
             dst = substituted(producer.copy.dst, lets, mapping)
             dst = self.slot(dst, producer, step, slotted[dst.buffer.name])
-            return issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.width)
+            return issue(dataclasses.replace(producer.copy, src=src, dst=dst), producer.way)
 
         def issue_at(group: list[Producer], step: Expr) -> Block:
             copies = tuple(copy_at(p, binary("add", step, const(p.distance, dtype))) for p in group)
@@ -238,7 +239,7 @@ class Pipeliner:
             if number not in waited:
                 waited.add(number)
                 later = groups[number][0].distance * len(groups) - number - 1 + committed
-                result.append(wait(later))
+                result.extend(self.wait_for(groups, later, committed, counter, loop))
 
         for k in order:
             stmt = loop.body[k]
@@ -257,6 +258,28 @@ class Pipeliner:
                     wait_for(number)
             result.append(self.rebuffer(stmt, list(producers.values()), counter, slotted))
         return result
+
+    def wait_for(
+        self, groups: list[list[Producer]], later: int, committed: int, counter: Var, loop: For
+    ) -> Block:
+        """A wait that leaves the newest `later` groups in flight.
+
+        Where copies are counted, groups of iterations that do not exist have none: then nothing
+        is left in flight.
+        """
+        if later == 0 or not any(p.way.in_lane_order for group in groups for p in group):
+            return (wait(later),)
+        operations, exists = 0, []
+        for back in range(1, later + 1):
+            round_, number = divmod(committed - back, len(groups))
+            group = groups[number]
+            operations += sum(
+                operations_of(p.copy, p.way, self.kernel.threads)
+                for p in group if p.way.in_lane_order
+            )  # fmt: skip
+            ahead = const(round_ + group[0].distance, counter.dtype)
+            exists.append(binary("lt", binary("add", counter, ahead), loop.extent))
+        return (If(all_of(exists), (wait(later, operations),), (wait(0, 0),)),)
 
     def multi_buffer(self, producer: Producer) -> Buffer:
         """The destination with a leading axis of slots (itself when one is enough)."""

@@ -10,6 +10,7 @@ from tilecore.ir.expr import Var
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Block, Copy, For, Let, Parallel, Stmt
 from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
+from tilecore.passes.async_copies import Way
 from tilecore.passes.memory_effects import READ, Effect, steps_of
 
 
@@ -20,14 +21,14 @@ class Producer:
     Attributes:
         index: its place in the loop's body.
         copy: the statement.
-        width: bytes per lane and step.
+        way: how it is issued.
         distance: iterations ahead.
         slots: slots of its destination.
     """
 
     index: int
     copy: Copy
-    width: int
+    way: Way
     distance: int
     slots: int
 

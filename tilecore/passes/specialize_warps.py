@@ -233,7 +233,7 @@ class _Specializer(SharedLoads):
         free = max(0, self.context.target.smem_bytes - used)
         return self.context.hooks.call(
             "tilecore_plan_pipeline",
-            request=PipelineRequest(loop, self.kernel, free),
+            request=PipelineRequest(loop, self.kernel, free, self.context.options),
             target=self.context.target,
         )
 

@@ -12,7 +12,9 @@ from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
 from tilecore.ir.program import Kernel, Level, Program
-from tilecore.ir.stmts import Intrinsic
+from tilecore.ir.stmts import Intrinsic, Stmt
+from tilecore.ir.visit import walk_stmts
+from tilecore.passes.async_copies import IN_LANE_ORDER
 from tilecore.passes.scopes import with_hint
 from tilecore.target import Target
 
@@ -32,6 +34,36 @@ def _priority(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"cdna3::set_priority<{printer.expressions.text(level)}>();"  # type: ignore[arg-type]
 
 
+def _async_copy(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    if not _is_direct(stmt):
+        return printer.async_copy(stmt)
+    source, target, *valid = stmt.args
+    assert isinstance(source, Region) and isinstance(target, Region)
+    hints = dict(stmt.hints)
+    text, count = printer.expressions.text, source.static_shape or (1,)
+    arguments = [
+        printer.region(target), source.buffer.name, text(source.starts[0]), str(hints["elements"]),
+        *(text(v) for v in valid),  # type: ignore[arg-type]
+    ]  # fmt: skip
+    return f"cdna3::load_to_lds<{count[0]}>({', '.join(arguments)});"
+
+
+def _barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    under_loads = any(_is_direct(inner) for inner in walk_stmts(printer.kernel.body))
+    return "cdna3::barrier_under_loads();" if under_loads else "tc::barrier();"
+
+
+def _is_direct(stmt: Stmt) -> bool:
+    is_copy = isinstance(stmt, Intrinsic) and stmt.op == "async.copy"
+    return is_copy and bool(dict(stmt.hints).get(IN_LANE_ORDER))
+
+
+def _async_wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    (pending,) = stmt.args
+    operations = dict(stmt.hints).get("operations", 0)
+    return f"cdna3::wait_for_lds<{printer.expressions.text(pending)}, {operations}>();"  # type: ignore[arg-type]
+
+
 def _no_named_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
     raise UnsupportedError(
         f"{printer.target} has one barrier a workgroup, which all of its lanes must reach",
@@ -47,6 +79,9 @@ def emit_rules() -> Mapping[str, EmitRule]:
         **{f"mma.{atom.name}": _mfma for atom in ATOMS},
         "schedule.in_order": lambda printer, stmt: "cdna3::keep_order();",
         "warp.priority": _priority,
+        "sync_block": _barrier,
+        "async.copy": _async_copy,
+        "async.wait": _async_wait,
         "named_barrier.sync": _no_named_barrier,
         "named_barrier.arrive": _no_named_barrier,
     }

@@ -4,6 +4,9 @@ gfx942 moves only 4 bytes a lane from global memory to LDS by itself, so tiles g
 16 bytes a lane: what the next iteration but one needs is loaded while this one computes, and what
 the next one needs is stored to LDS. LDS has 64 KiB, so a second slot is taken only where it costs
 no wavefronts: two on each SIMD hide one another's waits, and a workgroup of eight has them alone.
+
+With option ``direct_to_lds`` (`direct.py`) copies that the hardware can move to LDS by itself do
+not wait in registers but in slots of LDS, two or more as the author's stages and LDS allow.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, For
 from tilecore.ir.visit import buffers_in
+
+from .direct import is_asked_for, is_direct
 
 LANES = 64
 LDS_BYTES = 64 * 1024
@@ -30,11 +35,29 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
     if asked < 1 or not copies or moved > 4 * MOST_AHEAD_REGISTERS * kernel.threads:
         return None
     count = len(loop.body)
+    if is_asked_for(request.options) and (plan := _direct(request, copies, asked, moved)):
+        return plan
     stage = tuple(0 if k in copies else 1 for k in range(count))
     return PipelinePlan(
         _slots(request, asked, moved), stage, tuple(range(count)),
         through_registers=True, hold_operands=True,
     )  # fmt: skip
+
+
+def _direct(
+    request: PipelineRequest, copies: list[int], asked: int, moved: int
+) -> PipelinePlan | None:
+    """All copies ahead, straight to LDS; None when one of them cannot or there is but one slot."""
+    body = request.loop.body
+    slots = min(asked, 1 + request.smem_bytes_free // moved)
+    if slots < 2 or not all(is_direct(body[k], request.kernel) for k in copies):  # type: ignore[arg-type]
+        return None
+    stage = tuple(0 if k in copies else slots - 1 for k in range(len(body)))
+    staying = [k for k in range(len(body)) if k not in copies]
+    order = [0] * len(body)
+    for place, k in enumerate((*copies, *staying)):
+        order[k] = place
+    return PipelinePlan(slots, stage, tuple(order))
 
 
 def _slots(request: PipelineRequest, asked: int, moved: int) -> int:

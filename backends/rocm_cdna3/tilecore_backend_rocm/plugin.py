@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from tilecore.hooks.model import PerformanceModel
 from tilecore.hooks.records import (
     Artifact,
+    AsyncCopyAtom,
+    AsyncCopyRequest,
     CompileOptions,
     DeviceInfo,
     EmitRule,
@@ -82,6 +84,14 @@ def tilecore_plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
     from .pipeline import plan_pipeline
 
     return plan_pipeline(request)
+
+
+@hookimpl
+def tilecore_lower_async_copy(request: AsyncCopyRequest) -> AsyncCopyAtom | None:
+    """Direct loads to LDS, where asked for."""
+    from .direct import lower_async_copy
+
+    return lower_async_copy(request)
 
 
 @hookimpl

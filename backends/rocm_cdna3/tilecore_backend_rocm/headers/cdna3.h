@@ -10,6 +10,38 @@ TC_DEVICE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 template <int level>
 TC_DEVICE void set_priority() { __builtin_amdgcn_s_setprio(level); }
 
+// A load straight to LDS, 4 bytes a lane: to the place of the wavefront's first lane (M0) plus 4 times
+// the lane's number, zeros from outside the buffer ("CDNA3 ISA", memory buffer load to LDS). All lanes
+// take part. It is done when vmcnt says so; compilers that know the builtin do not move it over a wait.
+template <int N, class T>
+TC_DEVICE void load_to_lds(tc::shared_pointer<T> p, const T* base, int index, int64_t elements, bool valid = true) {
+  static_assert(N * int(sizeof(T)) == 4, "4 bytes a lane");
+#if __has_builtin(__builtin_amdgcn_raw_ptr_buffer_load_lds)
+  const auto first = (tc::shared_pointer<T>)uint64_t(tc::uniform(int(tc::shared_address(p))));
+  __builtin_amdgcn_raw_ptr_buffer_load_lds(TC_BUFFER_OF(base, elements), first, 4,
+                                           tc::buffer_offset(int64_t(index) * int(sizeof(T)), valid), 0, 0, 0);
+#else  // clang before 20 (ROCm 6): through registers, done when it returns
+  TC_FRAGMENT(T, moved, N);
+  tc::load_bounded<N>(moved, base, index, elements, valid);
+  tc::store_shared<N>(p, moved);
+#endif
+}
+// The barrier of kernels with such loads: a fence would wait for all of them. LDS accesses of this
+// wavefront are done when it arrives, loads to LDS as far as wait_for_lds said; global memory needs
+// nothing within a workgroup, whose wavefronts share one first level cache.
+TC_DEVICE void barrier_under_loads() {
+  asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+  __builtin_amdgcn_s_barrier();
+  asm volatile("" ::: "memory");
+}
+// Until at most `pending` groups of direct loads are under way: those are the newest `operations`
+// vector memory operations of the wavefront or fewer, and all older ones are done in order.
+template <int pending, int operations>
+TC_DEVICE void wait_for_lds() {
+  constexpr int left = pending == 0 ? 0 : operations < 63 ? operations : 63;
+  __builtin_amdgcn_s_waitcnt((left & 15) | (left >> 4) << 14 | 0x0f70);  // vmcnt; expcnt and lgkmcnt as they are
+}
+
 // Operand types of the builtins.
 typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
 typedef short i16x4 __attribute__((ext_vector_type(4)));

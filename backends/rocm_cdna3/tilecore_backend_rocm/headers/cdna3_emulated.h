@@ -9,6 +9,19 @@ inline void keep_order() {}
 template <int level>
 inline void set_priority() {}
 
+// As the hardware places them: at the first lane's place plus 4 bytes a lane.
+template <int N, class T>
+inline void load_to_lds(tc::shared_pointer<T> p, const T* base, int index, int64_t elements, bool valid = true, TC_HERE) {
+  static_assert(N * sizeof(T) == 4, "4 bytes a lane");
+  tc::shared_pointer<T> to = p;
+  to.place.offset = tc::uniform(int(p.place.offset) - 4 * tc::lane_in_warp(), text_line) + 4 * tc::lane_in_warp();
+  const bool inside = valid && tc::is_within(index, N, elements);
+  tc::copy_async<N>(to, inside ? base + index : base, inside, text_line);
+}
+inline void barrier_under_loads(TC_HERE) { tc::barrier(text_line); }
+template <int pending, int operations>
+inline void wait_for_lds() { tc::copy_async_wait<pending>(); }
+
 // What a lane brings to an MFMA; the bodies live in cdna3_emulated.cpp.
 struct MfmaOperands {
   void* d;

@@ -104,7 +104,6 @@ TC_DEVICE void store_bounded(const T* regs, T* base, int index, int64_t elements
   if constexpr (bytes == 2) __builtin_amdgcn_raw_buffer_store_b16(moved, buffer, at, 0, 0);
   if constexpr (bytes == 1) __builtin_amdgcn_raw_buffer_store_b8(moved, buffer, at, 0, 0);
 }
-#undef TC_BUFFER_OF
 #else  // clang before 20 (ROCm 6) has no such builtins: a branch checks instead
 template <int N, class T>
 TC_DEVICE void load_bounded(T* regs, const T* base, int index, int64_t elements, bool valid = true) {
