@@ -182,6 +182,8 @@ class PipelinePlan:
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
         through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
             are stored to one slot of shared memory, or two (`num_stages`).
+        staggered: with `through_registers`, half of the warps run one phase behind the others
+            (`tilecore.passes.stagger`), where the loop has a form for it.
         hold_operands: gemm operands in shared memory that the loop does not change are read into
             registers once, before it.
     """
@@ -195,6 +197,7 @@ class PipelinePlan:
     takes_tiles: bool = False
     through_registers: bool = False
     hold_operands: bool = False
+    staggered: bool = False
     alternates: bool = False
 
 

@@ -63,9 +63,8 @@ def _hold(
     held = names.buffer(f"{region.buffer.name}_held", static(region), region.dtype, Scope.FRAGMENT)
     hints = with_hint(gemm.hints, HELD, True)
     new = dataclasses.replace(gemm, **{field: whole(held)}, hints=hints)
-    layout = _layout_of(new, field, kernel, context)
-    usual = select_atom(gemm, kernel.threads, context)
-    if layout is None or usual != select_atom(new, kernel.threads, context):
+    layout = layout_in_registers(gemm, new, field, kernel, context)
+    if layout is None:
         return gemm
     if layout.registers * region.dtype.bits > 32 * MOST_REGISTERS:
         return gemm
@@ -82,9 +81,16 @@ def _is_constant(region: Region, loop: For) -> bool:
     return not moves and not any_writes(loop.body, region.buffer)
 
 
-def _layout_of(gemm: Gemm, field: str, kernel: Kernel, context: Context) -> FragmentLayout | None:
-    """The layout in which the gemm's atom wants the operand, where it covers it without padding."""
+def layout_in_registers(
+    usual: Gemm, gemm: Gemm, field: str, kernel: Kernel, context: Context
+) -> FragmentLayout | None:
+    """The layout in which the atom of `gemm` wants operand `field`, where that has no padding.
+
+    None, too, where it is another atom than the `usual` one on shared memory.
+    """
     atom = select_atom(gemm, kernel.threads, context)
+    if atom != select_atom(usual, kernel.threads, context):
+        return None
     if atom is None or atom.a is None or atom.b is None or atom.register_dtype is not None:
         return None
     tiled = tile_mma(gemm, atom, kernel.threads)

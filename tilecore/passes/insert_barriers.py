@@ -37,6 +37,7 @@ from tilecore.passes.memory_effects import (
     AsyncWait,
     Effect,
     InnerBarrier,
+    Phase,
     Step,
     steps_of,
 )
@@ -68,14 +69,22 @@ class _State:
     """Accesses since the last barrier, and asynchronous writes that have not been waited for.
 
     `groups` are the committed groups of asynchronous writes, oldest first; `open` the current one.
+    `earlier` are the accesses of the phase before, where halves of the warps are a phase apart.
     """
 
     pending: set[Effect] = field(default_factory=set)
     groups: list[set[Effect]] = field(default_factory=list)
     open: set[Effect] = field(default_factory=set)
+    earlier: set[Effect] = field(default_factory=set)
 
     def copy(self) -> _State:
-        return _State(set(self.pending), [set(g) for g in self.groups], set(self.open))
+        groups = [set(g) for g in self.groups]
+        return _State(set(self.pending), groups, set(self.open), set(self.earlier))
+
+    def meet(self, in_phases: bool) -> None:
+        """A barrier; of phases, one that separates only what lies two of them apart."""
+        self.earlier = set(self.pending) if in_phases else set()
+        self.pending.clear()
 
     @property
     def in_flight(self) -> set[Effect]:
@@ -95,6 +104,7 @@ class _State:
     def merge(self, other: _State) -> None:
         """Where two paths meet; groups are matched from the newest."""
         self.pending |= other.pending
+        self.earlier |= other.earlier
         self.open |= other.open
         while len(self.groups) < len(other.groups):
             self.groups.insert(0, set())
@@ -105,7 +115,8 @@ class _State:
         def shift(effects: set[Effect]) -> set[Effect]:
             return {dataclasses.replace(e, box=e.box.replaced(mapping)) for e in effects}
 
-        return _State(shift(self.pending), [shift(g) for g in self.groups], shift(self.open))
+        groups = [shift(g) for g in self.groups]
+        return _State(shift(self.pending), groups, shift(self.open), shift(self.earlier))
 
 
 class _Memo:
@@ -240,9 +251,9 @@ class _Walker:
         """The effects of the statement itself, all its reads and writes at once per phase."""
         phase: list[Effect] = []
         for step in self.memo.steps(stmt, self.ranges):
-            if isinstance(step, InnerBarrier):
+            if isinstance(step, InnerBarrier | Phase):
                 self.flush(phase, state, path)
-                state.pending.clear()
+                state.meet(isinstance(step, Phase))
             elif isinstance(step, AsyncWait):
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):
@@ -253,7 +264,7 @@ class _Walker:
 
     def flush(self, phase: list[Effect], state: _State, path: tuple[int | str, ...]) -> None:
         for later in phase:
-            for earlier in (*state.pending, *state.in_flight):
+            for earlier in (*state.pending, *state.earlier, *state.in_flight):
                 if self.conflict(earlier, later):
                     self.conflicts.append(Conflict(earlier, later, path))
         for effect in phase:
@@ -307,6 +318,11 @@ def insert_barriers(program: Program, context: Context) -> Program:
                     f"{first.later.box.buffer.name} is touched while an asynchronous copy to it is"
                     " under way and no wait stands between"
                 )
+            if _is_in_phases(kernel.body, first.path):
+                raise VerifyError(
+                    f"{first.later.box.buffer.name} is touched by halves of the warps that are a"
+                    " phase apart, and less than two phases lie between"
+                )
             tried = first
             kernel = _separate(kernel, first, ranges, memo)
         if per_lane:  # barriers that the author wrote are meant
@@ -330,6 +346,17 @@ def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges, memo: _Memo) -
         if not any(conflict.is_same_pair(other) for other in left):
             return trial
     return dataclasses.replace(kernel, body=_insert(kernel.body, path))
+
+
+def _is_in_phases(block: Block, path: tuple[int | str, ...]) -> bool:
+    """True when the statement at `path` is in a loop whose warps meet in phases."""
+    while len(path) > 1:
+        index, name, *rest = path
+        assert isinstance(index, int)
+        block, path = getattr(block[index], str(name)), tuple(rest)
+        if Intrinsic("stagger.phase") in block:
+            return True
+    return False
 
 
 def _insert(block: Block, path: tuple[int | str, ...]) -> Block:

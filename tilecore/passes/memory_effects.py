@@ -94,6 +94,11 @@ class InnerBarrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """All warps meet, half of them one phase ahead: a barrier for what lies two of them apart."""
+
+
+@dataclass(frozen=True, slots=True)
 class AsyncCommit:
     """The current group of asynchronous writes is closed."""
 
@@ -105,7 +110,7 @@ class AsyncWait:
     newest: int
 
 
-Step = Effect | InnerBarrier | AsyncCommit | AsyncWait
+Step = Effect | InnerBarrier | Phase | AsyncCommit | AsyncWait
 
 
 def box_of(region: Region, ranges: Ranges) -> Box:
@@ -228,6 +233,9 @@ def _is_atomic(nest: Parallel, buffer: Buffer) -> bool:
     return not plain and any(isinstance(s, Atomic) and s.dst.buffer == buffer for s in inside)
 
 
+_NO_EFFECTS = ("async.", "bulk.", "contraction.", "registers.", "memory.", "schedule.", "warp.")
+
+
 def _intrinsic(
     op: str, args: tuple[Expr | Region, ...], stmt: Stmt, ranges: Ranges
 ) -> Iterator[Step]:
@@ -240,8 +248,10 @@ def _intrinsic(
         yield AsyncWait(int(args[0].value) if isinstance(args[0], Const) else 0)
     elif op == "async.commit":
         yield AsyncCommit()
-    elif op in ("sync_block", "cluster.sync"):
+    elif op in ("sync_block", "cluster.sync", "stagger.begin", "stagger.end"):
         yield InnerBarrier()
+    elif op == "stagger.phase":
+        yield Phase()
     elif op == "tile.reduce":
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()
@@ -259,5 +269,5 @@ def _intrinsic(
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):
         yield from _region_effects(regions, ATOMIC, ranges)
-    elif not op.startswith(("async.", "bulk.", "contraction.", "registers.", "memory.")):
+    elif not op.startswith(_NO_EFFECTS):
         yield from _region_effects(regions, WRITE, ranges)

@@ -57,6 +57,7 @@ from tilecore.passes.producers import (
 from tilecore.passes.register_ahead import RegisterAhead, can_wait
 from tilecore.passes.ring import inlined, substituted
 from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
+from tilecore.passes.stagger import Staggered, form_of
 
 
 def pipeline_loops(program: Program, context: Context) -> Program:
@@ -107,6 +108,9 @@ class Pipeliner:
                 held, loop = hold_operands(
                     loop, self.kernel, self.layouts, self.names, self.context
                 )
+            form = form_of(self, loop, producers) if plan.staggered else None
+            if form is not None:
+                return Staggered(self, loop, form).expand(held)
             return RegisterAhead(self, loop, producers).expand(held)
         return self.expand(loop, producers, plan)
 
@@ -305,7 +309,7 @@ class Pipeliner:
         )
 
     def rebuffer(
-        self, stmt: Stmt, producers: list[Producer], counter: Var, slotted: dict[str, Buffer]
+        self, stmt: Stmt, producers: list[Producer], counter: Expr, slotted: dict[str, Buffer]
     ) -> Stmt:
         """A statement of iteration `counter`, reading the slots of that iteration."""
         slots = {p.copy.dst.buffer.name: p for p in producers if p.slots > 1}

@@ -62,7 +62,7 @@ def can_wait(copy: Copy) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class Ahead:
     """A copy, the fragment that its loads fill, and the layout that its stores want, if other."""
 
     producer: Producer
@@ -111,7 +111,7 @@ class RegisterAhead:
         body = self.loop.body
         own = {p.index for p in producers}
         staying = [k for k in range(len(body)) if k not in own]
-        after: dict[int, list[_Ahead]] = {}
+        after: dict[int, list[Ahead]] = {}
         for each in self.waiting:
             place = -1
             if each.producer.slots == 1:
@@ -124,7 +124,7 @@ class RegisterAhead:
             result += self._follow(after.get(k, []), counter)
         return result
 
-    def _follow(self, group: list[_Ahead], step: Expr) -> Block:
+    def _follow(self, group: list[Ahead], step: Expr) -> Block:
         """Store what was loaded for ``step + 1``, then load for ``step + 2``, where these exist."""
         if not group:
             return ()
@@ -144,11 +144,11 @@ class RegisterAhead:
     def _moved(self, region: Region, step: Expr) -> Region:
         return substituted(region, self.lets, {self.loop.var: self._at(step)})
 
-    def _load(self, each: _Ahead, step: Expr) -> Block:
+    def _load(self, each: Ahead, step: Expr) -> Block:
         copy = each.producer.copy
         return (Copy(self._moved(copy.src, step), whole(each.loaded), (), copy.loc),)
 
-    def _store(self, each: _Ahead, step: Expr) -> Block:
+    def _store(self, each: Ahead, step: Expr) -> Block:
         """Registers to the slot of `step`; through a fragment of another order where that is so."""
         copy = each.producer.copy
         name = copy.dst.buffer.name
@@ -165,7 +165,7 @@ class RegisterAhead:
         nest = Parallel((*at[:-2], at[-1], at[-2]), extents, (store,), (), copy.loc)
         return (Allocate(turned), Copy(whole(each.loaded), whole(turned), (), copy.loc), nest)
 
-    def _prepare(self, producer: Producer) -> _Ahead:
+    def _prepare(self, producer: Producer) -> Ahead:
         copy, threads = producer.copy, self.owner.kernel.threads
         layouts = self.owner.layouts
         layout, shape = layouts[copy.dst.buffer.name], static(copy.dst)
@@ -175,10 +175,10 @@ class RegisterAhead:
         rows = crosswise_rows(copy, layout, threads)
         if rows == 1:
             layouts[loaded.name] = default_spread(shape, _vector(copy, threads), threads)
-            return _Ahead(producer, loaded, None)
+            return Ahead(producer, loaded, None)
         columns = crosswise_columns(copy, rows, threads)
         layouts[loaded.name] = crosswise(shape, rows, columns, threads, (columns, 1))
-        return _Ahead(producer, loaded, crosswise(shape, rows, columns, threads, (1, rows)))
+        return Ahead(producer, loaded, crosswise(shape, rows, columns, threads, (1, rows)))
 
 
 def _vector(copy: Copy, threads: int) -> int:

@@ -47,6 +47,7 @@ from tilecore.reference.values import Array, cast, value_dtype
 _ORDERING = frozenset({
     "sync_warp", "barrier.init", "barrier.arrive", "barrier.arrive_expect", "barrier.expect",
     "barrier.wait", "async.commit", "async.wait", "named_barrier.sync", "named_barrier.arrive",
+    "stagger.begin", "stagger.phase", "stagger.end", "schedule.in_order", "warp.priority",
 })  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import tilecore
 from tilecore.hooks.manager import targets_of
+from tilecore.hooks.records import CompileOptions
 from tilecore_backend_rocm.compilers import Compiler
 from tilecore_backend_rocm.resources import Figures, read_figures, waves_per_simd
 from tilecore_backend_rocm.toolchain import assembly_of
@@ -46,8 +47,11 @@ class Compiled:
         return max(loops.values(), key=lambda text: text.count("v_mfma"))
 
 
-def compiled(function: object) -> Compiled:
-    lowered = tilecore.lower(function, target=TARGET)
+IN_STEP = CompileOptions(extra=(("stagger", False),))
+
+
+def compiled(function: object, options: CompileOptions | None = None) -> Compiled:
+    lowered = tilecore.lower(function, target=TARGET, options=options)
     text = assembly_of(lowered.source, TARGET)
     (kernel,) = lowered.source.kernels
     figures = read_figures(text)[kernel.name]
@@ -89,7 +93,9 @@ def test_gemm(compiler: Compiler) -> None:
 def test_main_loop_of_gemm_keeps_loads_under_way(
     compiler: Compiler, depth: int, slots: int
 ) -> None:
-    loop = compiled(gemms.gemm(BIG, gemms.GemmConfig(256, 256, depth, 2, 512, 8))).loop()
+    """With all wavefronts in step; those a phase apart: test_stagger.py."""
+    config = gemms.GemmConfig(256, 256, depth, 2, 512, 8)
+    loop = compiled(gemms.gemm(BIG, config), IN_STEP).loop()
     assert loop.count("v_mfma_f32_32x32x8_bf16") == depth
     assert loop.count("buffer_load_dwordx4") == loop.count("ds_write_b128") == depth // 8
     assert loop.count("s_barrier") == 3 - slots and loop.count("s_setprio 1") == depth // 16

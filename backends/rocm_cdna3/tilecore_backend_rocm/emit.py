@@ -64,6 +64,24 @@ def _async_wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"cdna3::wait_for_lds<{printer.expressions.text(pending)}, {operations}>();"  # type: ignore[arg-type]
 
 
+def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    regions = [arg for arg in stmt.args if isinstance(arg, Region)]
+    sizes = [(region.static_shape or (1,))[0] for region in regions]
+    whole = [r.dtype.bits <= 32 and n * r.dtype.bits % 32 == 0
+             for r, n in zip(regions, sizes, strict=True)]  # fmt: skip
+    return " ".join(
+        f"cdna3::settle<{count}>({printer.region(region)});"
+        for region, count, fits in zip(regions, sizes, whole, strict=True) if fits
+    )  # fmt: skip
+
+
+def _phases(name: str) -> EmitRule:
+    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
+        return f"cdna3::{name}<{printer.kernel.threads}>();"
+
+    return rule
+
+
 def _no_named_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
     raise UnsupportedError(
         f"{printer.target} has one barrier a workgroup, which all of its lanes must reach",
@@ -79,6 +97,10 @@ def emit_rules() -> Mapping[str, EmitRule]:
         **{f"mma.{atom.name}": _mfma for atom in ATOMS},
         "schedule.in_order": lambda printer, stmt: "cdna3::keep_order();",
         "warp.priority": _priority,
+        "stagger.begin": _phases("begin_phases"),
+        "stagger.phase": _phases("next_phase"),
+        "stagger.end": _phases("end_phases"),
+        "contraction.settle": _settle,
         "sync_block": _barrier,
         "async.copy": _async_copy,
         "async.wait": _async_wait,

@@ -64,9 +64,13 @@ def _kernel(program: Program, kernel: Kernel) -> KernelModel | None:
     segments = count_work(kernel, grid)
     waves = -(-kernel.threads // LANES)
     per_simd = max(1.0, waves / public.SIMDS)
-    parts = [_parts(segment, waves) for segment in segments]
-    alone = FILL_CYCLES + sum(_time(part, segment, per_simd)
-                              for part, segment in zip(parts, segments, strict=True))  # fmt: skip
+    narrow = "bf16" if any("bf16" in name for s in segments for name in s) else "f16"
+    parts = [_parts(segment, waves, narrow) for segment in segments]
+    alone = FILL_CYCLES + _phases(parts, segments)
+    alone += sum(
+        _time(part, segment, per_simd)
+        for part, segment in zip(parts, segments, strict=True) if not segment["phase"]
+    )  # fmt: skip
     total = {name: sum(part[name] for part in parts) for name in parts[0]} if parts else {}
     resident = max(1, planned_blocks(kernel) or 1)
     blocks = math.prod(grid)
@@ -94,10 +98,9 @@ def _kernel(program: Program, kernel: Kernel) -> KernelModel | None:
     )  # fmt: skip
 
 
-def _parts(segment: Segment, waves: int) -> dict[str, float]:
+def _parts(segment: Segment, waves: int, narrow: str) -> dict[str, float]:
     """Cycles that one block keeps each part of a compute unit busy in one segment."""
     matrix = sum(n * _cycles(name) for name, n in segment.items() if name.startswith("mma."))
-    narrow = "bf16" if any("bf16" in name for name in segment) else "f16"
     vector = (
         VECTOR_CYCLES * (segment["arithmetic"] + 4 * segment["shuffle"])
         + SPECIAL_CYCLES * segment["special"]
@@ -118,6 +121,22 @@ def _time(part: dict[str, float], segment: Segment, per_simd: float) -> float:
     if segment["shared_load"] and segment["barrier"]:
         waits += LDS_LATENCY * segment["barrier"]
     return max(work, part["LDS"], part["L1"]) + waits
+
+
+def _phases(parts: list[dict[str, float]], segments: list[Segment]) -> float:
+    """Cycles of loops whose wavefronts are a phase apart, of a block of two wavefronts a SIMD.
+
+    In every step one half is in one phase and the other half in the phase before it: a part of the
+    compute unit does the work of both, and each half its own work in order.
+    """
+    own = [(p, s) for p, s in zip(parts, segments, strict=True) if s["phase"]]
+    total = 0.0
+    for (part, segment), (other, _) in zip(own, own[-1:] + own[:-1], strict=True):
+        shared = [(part[name] + other[name]) / 2 for name in part]
+        alone = [(p["matrix units"] + p["vector units"]) / 2 for p in (part, other)]
+        latency = LDS_LATENCY * segment["phase"] if segment["shared_load"] else 0.0
+        total += max(*shared, alone[0] + latency, alone[1]) + BARRIER_CYCLES * segment["phase"]
+    return total
 
 
 def _instruction(name: str) -> tuple[int, float, float]:

@@ -22,6 +22,8 @@ LANES = 64
 LDS_BYTES = 64 * 1024
 WAVES_PER_BLOCK = 8
 """Two on each of the four SIMDs."""
+STAGGER = "stagger"
+"""Option of `CompileOptions.extra`, on by default: phases for workgroups of eight wavefronts."""
 MOST_AHEAD_REGISTERS = 64
 """32-bit registers of a lane that may hold what is under way."""
 
@@ -40,8 +42,15 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
     stage = tuple(0 if k in copies else 1 for k in range(count))
     return PipelinePlan(
         _slots(request, asked, moved), stage, tuple(range(count)),
-        through_registers=True, hold_operands=True,
+        through_registers=True, hold_operands=True, staggered=_is_staggered(request, asked),
     )  # fmt: skip
+
+
+def _is_staggered(request: PipelineRequest, asked: int) -> bool:
+    """True where the wavefronts of each SIMD shall be a phase apart: two slots wanted, and two
+    wavefronts on each SIMD, four apart in the workgroup."""
+    wished = bool(dict(request.options.extra).get(STAGGER, True))
+    return wished and asked >= 2 and request.kernel.threads == WAVES_PER_BLOCK * LANES
 
 
 def _direct(

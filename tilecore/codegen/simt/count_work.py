@@ -34,6 +34,10 @@ from tilecore.ir.visit import walk_stmts
 
 SAMPLES = 64
 _SPECIAL = ("exp2", "log2", "exp", "log", "rsqrt", "sqrt", "rcp", "tanh", "sin", "cos", "erf")
+_MEETINGS = {
+    "sync_block": "barrier", "stagger.begin": "barrier", "stagger.end": "barrier",
+    "stagger.phase": "phase",
+}  # fmt: skip
 _NUMPY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
     "floormod": np.mod, "min": np.minimum, "max": np.maximum, "lt": np.less, "le": np.less_equal,
@@ -48,7 +52,7 @@ class Segment(dict[str, float]):
 
     ``mma.NAME`` atoms; ``shared_load`` ``shared_store`` ``global_load`` ``global_store`` bytes;
     ``arithmetic`` ``special`` ``convert`` (to 16 or 8 bits) float operations; ``shuffle``;
-    ``barrier``.
+    ``barrier``, or ``phase`` where halves of the warps are one phase apart.
     """
 
     def __missing__(self, kind: str) -> float:
@@ -138,7 +142,7 @@ class _Counter:
         if stmt.op.startswith("mma."):
             self.add(stmt.op, weight)
         elif _is_barrier(stmt):
-            self.add("barrier", weight)
+            self.add(_MEETINGS[stmt.op], weight)
             self.segments.append(Segment())
         elif stmt.op in ("lane.move", "lane.move_bounded", "async.copy"):
             (count,) = regions[0].static_shape or (1,)
@@ -203,7 +207,7 @@ class _Counter:
 
 
 def _is_barrier(stmt: Stmt) -> bool:
-    return isinstance(stmt, Intrinsic) and stmt.op == "sync_block"
+    return isinstance(stmt, Intrinsic) and stmt.op in _MEETINGS
 
 
 def _is_float(expr: Expr) -> bool:

@@ -42,6 +42,38 @@ TC_DEVICE void wait_for_lds() {
   __builtin_amdgcn_s_waitcnt((left & 15) | (left >> 4) << 14 | 0x0f70);  // vmcnt; expcnt and lgkmcnt as they are
 }
 
+// What these registers hold is worked out here, not later.
+template <int N, class T>
+TC_DEVICE void settle(T* regs) {
+  constexpr int per_word = sizeof(T) >= 4 ? 1 : 4 / int(sizeof(T));
+  static_assert(sizeof(T) <= 4 && N % per_word == 0, "whole registers");
+  TC_UNROLL for (int i = 0; i < N; i += per_word) {
+    uint32_t word;
+    __builtin_memcpy(&word, regs + i, sizeof word);
+    asm volatile("" : "+v"(word));
+    __builtin_memcpy(regs + i, &word, sizeof word);
+  }
+}
+
+// Two halves of a workgroup's wavefronts, one phase apart (tilecore/passes/stagger.py). A phase ends at
+// the workgroup's barrier, which counts wavefronts wherever they stand. LDS accesses of the phase are
+// done, loads to registers go on, and the compiler moves nothing from one phase to another.
+template <int lanes>
+TC_DEVICE void next_phase() {
+  keep_order();
+  barrier_under_loads();
+  keep_order();
+}
+template <int lanes>
+TC_DEVICE void begin_phases() {
+  tc::barrier();
+  if (tc::uniform(tc::warp_in_block()) >= lanes / 128) next_phase<lanes>();
+}
+template <int lanes>
+TC_DEVICE void end_phases() {
+  if (tc::uniform(tc::warp_in_block()) < lanes / 128) next_phase<lanes>();
+}
+
 // Operand types of the builtins.
 typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
 typedef short i16x4 __attribute__((ext_vector_type(4)));

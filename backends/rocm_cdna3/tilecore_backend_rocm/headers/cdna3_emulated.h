@@ -22,6 +22,23 @@ inline void barrier_under_loads(TC_HERE) { tc::barrier(text_line); }
 template <int pending, int operations>
 inline void wait_for_lds() { tc::copy_async_wait<pending>(); }
 
+// The hardware's barrier counts arrivals, wherever they come from: here a barrier with a number, whose
+// lanes need not stand at one line as those of tc::barrier must.
+template <int lanes>
+inline void next_phase(TC_HERE) { tc::named_barrier(15, lanes, text_line); }
+template <int lanes>
+inline void begin_phases(TC_HERE) {
+  tc::barrier(text_line);
+  if (tc::warp_in_block() >= lanes / 128) next_phase<lanes>(text_line);
+}
+template <int lanes>
+inline void end_phases(TC_HERE) {
+  if (tc::warp_in_block() < lanes / 128) next_phase<lanes>(text_line);
+}
+
+template <int N, class T>
+inline void settle(T*) {}
+
 // What a lane brings to an MFMA; the bodies live in cdna3_emulated.cpp.
 struct MfmaOperands {
   void* d;
