@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilecore.errors import UnsupportedError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.reference import run
 from tilecore.target import Target
@@ -19,6 +20,7 @@ from tilecore_kernels.attention_problem import (
     visible_pairs,
     with_heads_inside,
 )
+from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.decode_problem import DecodeProblem
 from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
@@ -192,6 +194,21 @@ def test_tiles_do_not_change_the_answer() -> None:
     problem = AttentionProblem(1, 2, 37, 16, kv_len=53, right=0, left=20, has_lse=True)
     for block_q, block_k in ((16, 16), (64, 16), (16, 64), (7, 13)):
         _check("flash_attention", problem, AttentionConfig(block_q, block_k, 2, 64))
+
+
+@pytest.mark.parametrize("problem", SMALL["attention_backward"], ids=str)
+@pytest.mark.parametrize("adds", [False, True])
+def test_both_variants_of_gradients_mean_the_same(problem: AttentionProblem, adds: bool) -> None:
+    _check("attention_backward", problem, BackwardConfig(16, 16, 16, 16, 2, 64, adds))
+
+
+def test_additions_in_any_order_are_not_deterministic() -> None:
+    problem = AttentionProblem(1, 2, 33, 16, has_lse=True, deterministic=True)
+    for target in LANES:
+        configs = FAMILIES["attention_backward"].configs(problem, target)
+        assert configs and not any(config.adds for config in configs)
+    with pytest.raises(UnsupportedError, match="any order"):
+        FAMILIES["attention_backward"].program(problem, BackwardConfig(16, 16, 16, 16, 2, 64, True))
 
 
 def test_masks_are_aligned_to_the_bottom_right() -> None:

@@ -57,6 +57,17 @@ def test_gradients_of_a_fused_projection_come_in_its_strides() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_deterministic_gradients_have_the_same_bits() -> None:
+    leaves = _leaves(*(_normal(2, 4, 200, 32, seed=n) for n in range(3)))
+    grad = _normal(2, 4, 200, 32, seed=3)
+    first, *others = (
+        _results(lambda *x: torch_ops.attention(*x, deterministic=True), leaves, grad)
+        for _ in range(4)
+    )
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
 def test_gradients_against_differences() -> None:
     q, k, v = (_normal(1, 1, 5, 4, seed=n) for n in range(3))
     _, dq, _, _ = _results(

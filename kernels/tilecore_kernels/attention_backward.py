@@ -5,10 +5,14 @@ Weights are computed again from the forward's log-sum-exp L: ``P = exp(scale Q K
 
     dV = P^T dO        dS = P * (dO V^T - D)        dK = scale dS^T Q        dQ = scale dS K
 
-Three kernels run one after the other: D; then dK and dV, for which a block owns a tile of keys and
-walks the queries that see it, of all heads that share the keys; then dQ, for which a block owns a
-tile of queries and walks the keys. Nothing is added atomically: the same bits come out each time.
-Products with keys as rows are computed transposed, so that P^T and dS^T stay in registers.
+Two variants of three kernels that run one after the other. In both the first computes D, and a
+block of the second owns a tile of keys and walks the queries that see it, of all heads that share
+the keys; products with keys as rows are computed transposed: P^T and dS^T stay in registers.
+
+    adding (`backward_one_pass`)   the second kernel adds dS K of its keys to float32 sums of dQ,
+                                   which the third one rounds: five products
+    not (`backward_kernels`)       the third one computes dQ, a block owns a tile of queries and
+                                   walks the keys: seven products, but the same bits each time
 """
 
 # Annotations are values of the tile language here, so they are not postponed.
@@ -19,6 +23,7 @@ import tilecore.language as T
 from tilecore.errors import UnsupportedError
 from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.backward_kernels import compute_deltas, keys_and_values, queries
+from tilecore_kernels.backward_one_pass import gradients, prepare_rows, round_sums
 from tilecore_kernels.backward_problem import (
     BackwardConfig,
     bytes_moved,
@@ -36,11 +41,16 @@ def attention_backward(problem: AttentionProblem, config: BackwardConfig) -> Any
     """Tile program: Q, K, V, O, log-sum-exp, dO, [lengths], then dQ, dK, dV.
 
     Raises:
-        UnsupportedError: a score function or sinks; their gradients are not derived.
+        UnsupportedError: a score function or sinks, whose gradients are not derived; additions in
+            any order where the same bits are wanted each time.
     """
     p = problem
     if p.score_mod is not None or p.has_sinks:
         raise UnsupportedError("attention_backward has no score functions and no sinks")
+    if p.deterministic and config.adds:
+        raise UnsupportedError(
+            "additions to dQ come in any order", expected="adds=False", got="deterministic=True"
+        )
     types = tensor_types(p)
     rows = (p.batch, p.heads, p.q_len)
 
@@ -50,10 +60,17 @@ def attention_backward(problem: AttentionProblem, config: BackwardConfig) -> Any
         LSE: T.Tensor(rows, "float32"), dOut: types["Out"], Lengths: types["Lengths"],
         dQ: types["Q"], dK: types["K"], dV: types["V"],
     ):  # fmt: skip
-        Delta = T.alloc_global(rows, "float32")
-        compute_deltas(p, Out, dOut, Delta)
-        keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV)
-        queries(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dQ)
+        if config.adds:
+            Rows = T.alloc_global((2, *rows), "float32")
+            Sums = T.alloc_global((*rows, p.dim), "float32")
+            prepare_rows(p, Out, dOut, LSE, Rows, Sums)
+            gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV)
+            round_sums(p, Sums, dQ)
+        else:
+            Delta = T.alloc_global(rows, "float32")
+            compute_deltas(p, Out, dOut, Delta)
+            keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV)
+            queries(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dQ)
 
     return attention_backward
 

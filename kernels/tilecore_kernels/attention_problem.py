@@ -76,6 +76,7 @@ class AttentionProblem:
         score_mod: (score, head, query, key) -> score, applied to scaled scores; see `score_mods`.
         has_sinks: a float32 (heads,) tensor holds the score of one more key, whose value is 0.
         strides: element strides of Q, K, V and O; None is compact.
+        deterministic: of gradients: the same bits each time.
     """
 
     batch: int
@@ -94,6 +95,7 @@ class AttentionProblem:
     score_mod: ScoreMod | None = None
     has_sinks: bool = False
     strides: Strides | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (

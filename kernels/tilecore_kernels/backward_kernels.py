@@ -3,7 +3,7 @@
 # Annotations are values of the tile language here, so they are not postponed.
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import is_visible, is_whole, key_tiles, query_tiles
+from tilecore_kernels.attention_masks import hide_weights, key_tiles, query_tiles
 from tilecore_kernels.online_softmax import LOG2_E
 
 DELTA_ROWS = 16
@@ -70,10 +70,7 @@ def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
             T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
             for j, i in T.Parallel(tile_k, tile_q):
                 weights[j, i] = T.exp2(weights[j, i] * scale - lse[i] * LOG2_E)
-            if not is_whole(p, first_q, tile_q, first_k, tile_k, shift, limit):
-                for j, i in T.Parallel(tile_k, tile_q):
-                    seen = is_visible(p, first_q + i, first_k + j, shift, limit)
-                    weights[j, i] = T.if_then_else(seen, weights[j, i], 0.0)
+            hide_weights(p, weights, first_q, first_k, shift, limit)
             for j, i in T.Parallel(tile_k, tile_q):
                 slopes[j, i] = weights[j, i] * (slopes[j, i] - delta[i])
             if dtype != "float32":
@@ -127,10 +124,7 @@ def queries(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dQ):
             T.gemm(grad, v, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
             for i, j in T.Parallel(tile_q, tile_k):
                 weights[i, j] = T.exp2(weights[i, j] * scale - lse[i])
-            if not is_whole(p, first_q, tile_q, first_k, tile_k, shift, limit):
-                for i, j in T.Parallel(tile_q, tile_k):
-                    seen = is_visible(p, first_q + i, first_k + j, shift, limit)
-                    weights[i, j] = T.if_then_else(seen, weights[i, j], 0.0)
+            hide_weights(p, weights, first_q, first_k, shift, limit, keys_first=False)
             for i, j in T.Parallel(tile_q, tile_k):
                 slopes[i, j] = weights[i, j] * (slopes[i, j] - delta[i])
             if dtype != "float32":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,15 +24,16 @@ from tilecore_kernels.tiles import (
 
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
-    """Tiles of the two kernels.
+    """Tiles of the kernels.
 
     Attributes:
-        block_k: keys that a block of the first kernel owns.
+        block_k: keys that a block of the kernel of dK and dV owns.
         step_q: queries of one of its steps.
-        block_q: queries that a block of the second kernel owns.
+        block_q: queries that a block of the kernel of dQ owns.
         step_k: keys of one of its steps.
         num_stages: steps in flight.
         threads: threads of a block.
+        adds: the kernel of dK and dV adds to sums of dQ, too, which has no kernel of its own then.
     """
 
     block_k: int
@@ -41,6 +42,7 @@ class BackwardConfig:
     step_k: int
     num_stages: int
     threads: int
+    adds: bool = False
 
 
 def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:
@@ -94,7 +96,7 @@ def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...
 
 
 def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfig]:
-    """Legal tiles, the first choice in front."""
+    """Legal tiles, the first choice in front: adding to dQ where tiles are added in bulk."""
     longest_q = max(16, pow2_at_least(problem.q_len))
     longest_k = max(16, pow2_at_least(problem.kv_len))
     sizes = ((64, 64), (128, 64), (64, 32)) if not has_lanes(target) else (
@@ -110,6 +112,10 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         for num_stages in stages
         for lanes in (*threads, target.lanes_per_warp)[: 5 if has_lanes(target) else 1]
     ]  # fmt: skip
+    if has_lanes(target) and not problem.deterministic:
+        adding = [replace(config, adds=True) for config in space]
+        in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
+        space = [*adding, *space] if in_front else [*space, *adding]
     return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
 
 
@@ -121,6 +127,9 @@ def _is_legal(config: BackwardConfig, problem: AttentionProblem, target: Target)
     if width > 2:
         smem_bytes += 2 * config.block_k * config.step_q * width
     fragment_bytes = config.block_k * (config.step_q * (8 + 2 * width) + both * 4)
+    if config.adds:  # slopes for all warps, dQ on its way; scores are gone when dQ is there
+        smem_bytes += config.step_q * (2 * config.block_k * width + 4 * problem.dim)
+        fragment_bytes = config.block_k * (config.step_q * (8 + width) + both * 4)
     owned = min(config.block_k, config.block_q)
     return (
         config.threads // target.lanes_per_warp * 16 <= owned

@@ -25,6 +25,7 @@ def problem_of(
     window: int,
     scale: float,
     has_lse: bool = False,
+    deterministic: bool = False,
 ) -> AttentionProblem:
     """The problem that these arguments pose; the output is compact.
 
@@ -57,6 +58,7 @@ def problem_of(
         has_lse=has_lse,
         softmax_scale=scale or None,
         strides=strides,
+        deterministic=deterministic,
     )
 
 
@@ -94,9 +96,11 @@ def _(
 
 @torch.library.custom_op("tilecore::attention_lse", mutates_args=())
 def attention_lse(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, window: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    """`flash_attention`, with the natural log-sum-exp (batch, heads, q_len) in float32."""
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, window: int, scale: float,
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`flash_attention`, with the natural log-sum-exp (batch, heads, q_len) in float32;
+    `deterministic` is for the gradients."""
     problem = problem_of(query, key, value, causal, window, scale, has_lse=True)
     out = query.new_empty(problem.shapes()["Out"])
     lse = query.new_empty(query.shape[:3], dtype=torch.float32)
@@ -105,7 +109,10 @@ def attention_lse(
 
 
 @attention_lse.register_fake
-def _(query: Any, key: Any, value: Any, causal: bool, window: int, scale: float) -> Any:
+def _(
+    query: Any, key: Any, value: Any, causal: bool, window: int, scale: float,
+    deterministic: bool = False,
+) -> Any:  # fmt: skip
     out = query.new_empty(*query.shape[:3], value.shape[3])
     return out, query.new_empty(query.shape[:3], dtype=torch.float32)
 
@@ -121,16 +128,18 @@ def attention_backward(
     causal: bool,
     window: int,
     scale: float,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and value, in their strides; the same bits each time.
+    """Gradients of query, key and value, in their strides.
 
     Args:
         grad: gradient of `out`, compact.
         query, key, value: as given to `attention_lse`.
         out, lse: what it returned.
         causal, window, scale: as given to it.
+        deterministic: the same bits each time, from two kernels that add nothing in any order.
     """
-    problem = problem_of(query, key, value, causal, window, scale, has_lse=True)
+    problem = problem_of(query, key, value, causal, window, scale, True, deterministic)
     grads = tuple(
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
         for x in (query, key, value)
@@ -143,7 +152,7 @@ def attention_backward(
 @attention_backward.register_fake
 def _(
     grad: Any, query: Any, key: Any, value: Any, out: Any, lse: Any,
-    causal: bool, window: int, scale: float,
+    causal: bool, window: int, scale: float, deterministic: bool = False,
 ) -> Any:  # fmt: skip
     return tuple(
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
@@ -162,7 +171,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _gradients(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
     # Gradients of sums come as expanded views: made compact where they are not.
     grads = attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)
-    return (*grads, None, None, None)
+    return (*grads, None, None, None, None)
 
 
 torch.library.register_autograd("tilecore::attention_lse", _gradients, setup_context=_save)
@@ -175,7 +184,13 @@ def attention(
     causal: bool = False,
     window: int = -1,
     scale: float = 0.0,
+    deterministic: bool = False,
 ) -> Tensor:
-    """`flash_attention` with gradients; the log-sum-exp is kept for the backward pass."""
-    out, _ = attention_lse(query, key, value, causal, window, scale)
+    """`flash_attention` with gradients; the log-sum-exp is kept for the backward pass.
+
+    Gradients have the same bits each time where `deterministic` is set, or where torch is told to
+    use deterministic algorithms; else the faster kernels compute them, which add in any order.
+    """
+    same = deterministic or torch.are_deterministic_algorithms_enabled()
+    out, _ = attention_lse(query, key, value, causal, window, scale, same)
     return out

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Copy, For, Intrinsic, Stmt
-from tilecore.ir.visit import buffers_in
+from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.bulk_copies import BulkCopies
 from tilecore.passes.deferred_store import DeferredStore, deferred_store
 from tilecore.passes.memory_effects import box_of
@@ -31,7 +33,11 @@ class BulkStores(BulkCopies):
             return original
         if stmt.dst.buffer.scope is not Scope.GLOBAL:
             return original
-        others = tuple(s for s in self.kernel.body if s is not original)
+        others = [
+            s
+            for s in walk_stmts(self.kernel.body)
+            if not any(inner is original for inner in walk_stmts((s,)))
+        ]
         if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
             return original
         answer = self.bulk_plan(stmt)
@@ -40,6 +46,14 @@ class BulkStores(BulkCopies):
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
         return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
+
+    def with_bulk_adds(self, loop: For) -> For:
+        """The loop with its additions of fragments to global memory through the copy engine; the
+        loop itself where there are none."""
+        body = tuple(self.stored(s) if isinstance(s, Atomic) else s for s in loop.body)
+        if all(new is old for new, old in zip(body, loop.body, strict=True)):
+            return loop
+        return dataclasses.replace(loop, body=body)
 
     def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
         """A buffer through which fragments leave; stores one after the other use the same."""

@@ -1,10 +1,12 @@
 """What consumer warps do in one pipelined loop: waits, contractions in flight, releases.
 
-Three schedules, the first that fits:
+Four schedules, the first that fits:
 
   chained   one gemm, its accumulator touched by nothing else in the loop:
               wait full(k); gemm(k); wait for gemm(k - 1); release(k - 1)
   delayed   a gemm at the end runs under the next iteration's work (`delayed_schedule.py`)
+  in flight three gemms or more, each started where it stands and waited for where it must be
+            (`in_flight.py`)
   plain     every gemm is waited for where it stands
 """
 
@@ -16,6 +18,7 @@ from tilecore.ir.expr import Expr, binary, const
 from tilecore.ir.stmts import Allocate, Copy, For, Gemm, If, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in
 from tilecore.passes.delayed_schedule import Steps, delayed_loop
+from tilecore.passes.in_flight import in_flight_steps, worth_it
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.schedule_pieces import (
     RunsBeside,
@@ -49,8 +52,11 @@ def consumer_loop(
     if delayed:
         return delayed
     counter = groups[0].ring.counter
-    body = [*loop_value(loop, counter), *plain_steps(loop, groups, runs_beside, counter)]
-    return [counted_loop(loop, counter, body)]
+    if worth_it(loop, runs_beside):
+        body = in_flight_steps(loop, groups, counter)
+    else:
+        body = plain_steps(loop, groups, runs_beside, counter)
+    return [counted_loop(loop, counter, [*loop_value(loop, counter), *body])]
 
 
 def reads_first(loop: For, buffer: Buffer) -> bool:

@@ -104,6 +104,10 @@ def _block(block: Block, around: _Around, known: dict[Expr, Var]) -> Block:
             result += [*hoister.lets, new]
             continue
         is_phase = is_phase and isinstance(stmt, Let)
+        if _adds_in_bulk(stmt) and around.counter is not None and around.crowded:
+            around, lane = _with_own_lane(around)
+            result += [lane, *substitute_block((stmt,), {LANE: around.lane})]
+            continue
         inside = around
         if isinstance(stmt, For):
             counter = stmt.var if _counts_up_from_zero(stmt) else None
@@ -125,6 +129,15 @@ def _with_own_lane(around: _Around) -> tuple[_Around, Let]:
     ranges = around.ranges.with_range(lane, low, high)
     value = Call("lane.at_use", (LANE, around.counter), lane.dtype)
     return dataclasses.replace(around, lane=lane, ranges=ranges), Let(lane, value)
+
+
+def _adds_in_bulk(stmt: Stmt) -> bool:
+    """True for sums that leave a loop's every step through staging: addresses of many registers."""
+    return (
+        isinstance(stmt, Intrinsic)
+        and stmt.op == "bulk.store_fragment"
+        and bool(dict(stmt.hints).get("adds"))
+    )
 
 
 def _memory_touched(loop: For) -> list[Buffer]:

@@ -5,7 +5,8 @@ between them. The check walks the kernel with the set of accesses since the last
 walked again with what the previous iteration left. Barriers are placed as late as possible, right
 before the statement that conflicts; afterwards each one is taken out for a trial, and stays out if
 the check still finds no conflict. An asynchronous write counts from its wait, too: the barrier
-between issue and wait does not show it to other lanes.
+between issue and wait does not show it to other lanes. What a started contraction reads counts
+from its wait, too: other lanes may write there only behind a barrier after that.
 
 `find_conflicts` is the checker; tests use it to show that every barrier is needed.
 """
@@ -33,6 +34,8 @@ from tilecore.passes.memory_effects import (
     ATOMIC,
     READ,
     WRITE,
+    AgentReads,
+    AgentWait,
     AsyncCommit,
     AsyncWait,
     Effect,
@@ -70,16 +73,17 @@ class _State:
 
     `groups` are the committed groups of asynchronous writes, oldest first; `open` the current one.
     `earlier` are the accesses of the phase before, where halves of the warps are a phase apart.
+    `reading` is what contractions in flight read, oldest first.
     """
 
     pending: set[Effect] = field(default_factory=set)
     groups: list[set[Effect]] = field(default_factory=list)
     open: set[Effect] = field(default_factory=set)
     earlier: set[Effect] = field(default_factory=set)
+    reading: list[set[Effect]] = field(default_factory=list)
 
     def copy(self) -> _State:
-        groups = [set(g) for g in self.groups]
-        return _State(set(self.pending), groups, set(self.open), set(self.earlier))
+        return self.replaced({})
 
     def meet(self, in_phases: bool) -> None:
         """A barrier; of phases, one that separates only what lies two of them apart."""
@@ -101,22 +105,36 @@ class _State:
         for group in landed:
             self.pending |= {dataclasses.replace(effect, is_async=False) for effect in group}
 
+    def finish_reads(self, newest: int) -> None:
+        """All but the `newest` contractions have read: whoever writes there needs a barrier."""
+        done = self.reading[: max(0, len(self.reading) - newest)]
+        self.reading = self.reading[len(done) :]
+        self.pending = self.pending.union(*done)
+
     def merge(self, other: _State) -> None:
         """Where two paths meet; groups are matched from the newest."""
         self.pending |= other.pending
         self.earlier |= other.earlier
         self.open |= other.open
-        while len(self.groups) < len(other.groups):
-            self.groups.insert(0, set())
-        for mine, theirs in zip(reversed(self.groups), reversed(other.groups), strict=False):
-            mine |= theirs
+        for mine, theirs in ((self.groups, other.groups), (self.reading, other.reading)):
+            while len(mine) < len(theirs):
+                mine.insert(0, set())
+            for own, others in zip(reversed(mine), reversed(theirs), strict=False):
+                own |= others
 
     def replaced(self, mapping: dict[Var, Expr]) -> _State:
         def shift(effects: set[Effect]) -> set[Effect]:
+            if not mapping:
+                return set(effects)
             return {dataclasses.replace(e, box=e.box.replaced(mapping)) for e in effects}
 
-        groups = [shift(g) for g in self.groups]
-        return _State(shift(self.pending), groups, shift(self.open), shift(self.earlier))
+        return _State(
+            shift(self.pending),
+            [shift(g) for g in self.groups],
+            shift(self.open),
+            shift(self.earlier),
+            [shift(g) for g in self.reading],
+        )
 
 
 class _Memo:
@@ -258,6 +276,11 @@ class _Walker:
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):
                 state.commit()
+            elif isinstance(step, AgentReads):
+                self.flush(phase, state, path)
+                state.reading.append(set(step.effects))
+            elif isinstance(step, AgentWait):
+                state.finish_reads(step.newest)
             else:
                 phase.append(step)
         self.flush(phase, state, path)
@@ -272,9 +295,11 @@ class _Walker:
         phase.clear()
 
     def conflict(self, a: Effect, b: Effect) -> bool:
-        if a.kind == b.kind and a.kind in (READ, ATOMIC):
+        if a.kind == b.kind == READ:
             return False
         if a.box.buffer.name == b.box.buffer.name:
+            if a.kind == b.kind == ATOMIC:
+                return False
             return not a.box.is_disjoint(b.box)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)
 

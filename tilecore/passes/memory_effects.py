@@ -110,7 +110,21 @@ class AsyncWait:
     newest: int
 
 
-Step = Effect | InnerBarrier | Phase | AsyncCommit | AsyncWait
+@dataclass(frozen=True, slots=True)
+class AgentReads:
+    """What a started contraction reads by itself, until it has been waited for."""
+
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWait:
+    """All but the `newest` contractions that this lane started have read their operands."""
+
+    newest: int
+
+
+Step = Effect | InnerBarrier | Phase | AsyncCommit | AsyncWait | AgentReads | AgentWait
 
 
 def box_of(region: Region, ranges: Ranges) -> Box:
@@ -164,6 +178,8 @@ def steps_of(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterato
             yield from _expr_reads(stmt, ranges)
             yield from _region_effects((a, b), READ, ranges)
             yield from _region_effects((c,), WRITE, ranges)
+            if dict(stmt.hints).get("asynchronous"):
+                yield AgentReads(tuple(_region_effects((a, b), READ, ranges)))
         case Reduce(src=src, dst=dst):
             yield from _region_effects((src,), READ, ranges)
             yield from _region_effects((dst,), WRITE, ranges)
@@ -248,6 +264,8 @@ def _intrinsic(
         yield AsyncWait(int(args[0].value) if isinstance(args[0], Const) else 0)
     elif op == "async.commit":
         yield AsyncCommit()
+    elif op == "contraction.wait":
+        yield AgentWait(int(args[0].value) if isinstance(args[0], Const) else 0)
     elif op in ("sync_block", "cluster.sync", "stagger.begin", "stagger.end"):
         yield InnerBarrier()
     elif op == "stagger.phase":

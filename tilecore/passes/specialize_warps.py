@@ -139,7 +139,10 @@ class _Specializer(SharedLoads):
             producer += producer_loop(stmt, groups, later, self.names)
             before, steps = self.own_steps(stmt)
             consumer += before
-            consumer += consumer_loop(stmt, groups, self.runs_beside, self.names, plan, steps)
+            loop = self.with_bulk_adds(stmt)
+            consumer += consumer_loop(loop, groups, self.runs_beside, self.names, plan, steps)
+            if loop is not stmt:  # their staging may be used otherwise from here on
+                consumer += [Intrinsic("bulk.finish"), BARRIER]
             for group in groups:
                 inits += group.ring.declarations(warps)
         if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in consumer):

@@ -21,7 +21,7 @@ from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
-from tilecore_backend_cuda_hopper.overlap import register_counts
+from tilecore_backend_cuda_hopper.overlap import register_counts, words_declared
 from tilecore_backend_cuda_hopper.store import PANEL_BYTES, SLOTS, accumulator_tile
 from tilecore_backend_cuda_hopper.wgmma_source import (
     WGMMA_KINDS,
@@ -164,11 +164,11 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
     row_axis = len(box) - 1 - box.index(WGMMA_M)
     group = "0"
     coordinates = [_expr(printer, c) for c in reversed(at)]
-    rows = tile.row_tiles * WGMMA_M
+    axis, own = (0, tile.columns) if tile.by_columns else (row_axis, tile.row_tiles * WGMMA_M)
     index = _expr(printer, lane)
     if tile.groups > 1:
-        group = f"tc::uniform({index} / {WARPGROUP})"
-        coordinates[row_axis] = f"({coordinates[row_axis]}) + {group} * {rows}"
+        group = f"tc::uniform({LANE.name} / {WARPGROUP})"
+        coordinates[axis] = f"({coordinates[axis]}) + {group} * {own}"
         index = f"{index} % {WARPGROUP}"
     place = f"{_region(printer, staging)} + {group} * {SLOTS * PANEL_BYTES // width}"
     return (
@@ -204,7 +204,10 @@ def _take(printer: KernelPrinter, stmt: Intrinsic) -> str:
 def _registers(which: int) -> EmitRule:
     def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
         tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
-        counts = register_counts(tile_threads // WARPGROUP, printer.kernel.cluster[0])
+        kernel = printer.kernel
+        counts = register_counts(
+            tile_threads // WARPGROUP, kernel.cluster[0], words_declared(kernel)
+        )
         if counts is None:
             return "// registers stay as they were at launch"
         return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();"

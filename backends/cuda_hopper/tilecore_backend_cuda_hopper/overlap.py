@@ -8,13 +8,14 @@ the assembler runs every wgmma by itself, or spills, and the plain order is fast
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Gemm
-from tilecore.ir.visit import buffers_in
+from tilecore.ir.stmts import Allocate, Gemm
+from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 
 # Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
@@ -22,6 +23,9 @@ from tilecore_backend_cuda_hopper.mma import WARPGROUP
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 IN_CLUSTER = {2: (40, 232), 3: (56, 152)}
 """The same for blocks of a cluster, whose producers need more: rule 3 there."""
+CROWDED = {2: (24, 240)}
+"""The same where a consumer's fragments, all at once, are more than it has: little is left to the
+producers, which load boxes of up to four axes (rule 3 there)."""
 LARGEST = 255
 """Registers that one lane can name (CUDA C++ Programming Guide, compute capability 9.0)."""
 ADDRESSES = 20
@@ -46,9 +50,23 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     return dataclasses.replace(plan, stage=stage, cluster=cluster)
 
 
-def register_counts(groups: int, cluster: int) -> tuple[int, int] | None:
-    """(registers of a producer's lane, of a consumer's) with `groups` consumer warpgroups."""
-    return (IN_CLUSTER if cluster > 1 else REGISTERS).get(groups)
+def register_counts(groups: int, cluster: int, words: int = 0) -> tuple[int, int] | None:
+    """(registers of a producer's lane, of a consumer's) with `groups` consumer warpgroups, whose
+    lanes declare fragments of `words` registers."""
+    if cluster > 1:
+        return IN_CLUSTER.get(groups)
+    counts = REGISTERS.get(groups)
+    return CROWDED.get(groups, counts) if counts and words > counts[1] else counts
+
+
+def words_declared(kernel: Kernel) -> int:
+    """Registers of all that a lane of a lane-level kernel declares."""
+    buffers = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    return sum(
+        -(-math.prod(b.static_shape or (0,)) * b.dtype.bytes // 4)
+        for b in buffers
+        if b.scope is Scope.LOCAL
+    )
 
 
 def most(groups: int, cluster: int) -> int:

@@ -34,26 +34,38 @@ and these fit the 232 registers of two consumer warpgroups (docs/performance-log
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorTile:
-    """An accumulator of (row_tiles x groups) x 64 rows: each group's tiles are next to each other.
+    """An accumulator that warpgroups divide along one side.
 
     Attributes:
-        columns: of the tile; all groups have all of them.
-        row_tiles: blocks of 64 rows that one warpgroup holds.
-        groups: warpgroups along the rows.
+        columns: that one warpgroup holds.
+        row_tiles: blocks of 64 rows that one warpgroup holds, next to each other.
+        groups: warpgroups.
+        by_columns: they divide the columns; each has all rows. Else each has all columns.
     """
 
     columns: int
     row_tiles: int
     groups: int
+    by_columns: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole accumulator."""
+        rows, columns = self.row_tiles * WGMMA_M, self.columns
+        return (rows, columns * self.groups) if self.by_columns else (rows * self.groups, columns)
 
 
 def accumulator_tile(layout: FragmentLayout, panel: int) -> AccumulatorTile | None:
     """The tile that a layout holds, in panels of so many columns; None when it is no accumulator
-    of warpgroups along rows."""
+    of warpgroups along one side."""
     if len(layout.axes) != 2 or layout.replication:
         return None
     rows, columns = layout.axes
     n = layout.shape[1]
+    across = 1
+    if columns[-1].space == THREAD and columns[-1].stride == WARPGROUP:
+        across, columns = columns[-1].extent, columns[:-1]
+        n //= across
     if n % panel:
         return None
     atom = accumulator_layout(n)
@@ -71,7 +83,9 @@ def accumulator_tile(layout: FragmentLayout, panel: int) -> AccumulatorTile | No
         groups = mode.extent
         if mode != FragmentMode(groups, THREAD, WARPGROUP):
             return None
-    return None if rest else AccumulatorTile(n, row_tiles, groups)
+    if rest or (across > 1 and groups > 1):
+        return None
+    return AccumulatorTile(n, row_tiles, max(groups, across), across > 1)
 
 
 def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
@@ -89,7 +103,7 @@ def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     shape = src.static_shape
     if tile is None or not is_mappable(dst.buffer) or shape != src.buffer.static_shape:
         return None
-    if shape != (tile.groups * tile.row_tiles * WGMMA_M, tile.columns) or dst.static_shape != shape:
+    if shape != tile.shape or dst.static_shape != shape:
         return None
     last = dst.buffer.rank - 1
     if len(dst.axes) != 2 or dst.axes[1] != last or any(s != const(0) for s in src.starts):

@@ -75,13 +75,15 @@ def attention_backward(
     threads: int = 64,
     num_stages: int = 2,
     causal: bool = False,
+    adds: bool = False,
     **problem: Any,
 ) -> Experiment:
-    """Gradients of attention; `tile` is what a block owns and one of its steps."""
+    """Gradients of attention; `tile` is what a block owns and one of its steps, `adds` says that
+    dQ is added up."""
     own, step = tile or [32, 32]
     right = 0 if causal else problem.pop("right", None)
     p = AttentionProblem(batch, heads, q_len, dim, right=right, has_lse=True, **problem)
-    config = BackwardConfig(own, step, own, step, num_stages, threads)
+    config = BackwardConfig(own, step, own, step, num_stages, threads, adds)
     arrays = FAMILIES["attention_backward"].inputs(p, rng)
 
     def allowed(arrays: Any, values: Any) -> list[Any]:

@@ -78,13 +78,37 @@ TC_DEVICE void store_panel(TC_REGISTERS(uint32_t) held, tc::shared_pointer<T> st
                                                   where, panel);
 }
 
-// All panels of a tile.
+// All panels of a tile: those that fit their slots leave together.
 template <int columns, int row_tiles, int row_axis, bool adds, class Sum, class T, int rank>
 TC_DEVICE void store_tile(TC_REGISTERS(Sum) registers, tc::shared_pointer<T> staging,
                           const TensorMap& map, int lane, int barrier, At<rank> where) {
-  constexpr int width = 128 / sizeof(T);
+  constexpr int width = 128 / sizeof(T), across = columns / width, panels = row_tiles * across;
+  if constexpr (panels <= 2) {
+    if (lane == 0) bulk_store_wait_read<0>();
+    tc::named_barrier(barrier, 128);
+    TC_UNROLL
+    for (int panel = 0; panel < panels; ++panel) {
+      uint32_t words[16];
+      hold<T, 16>(registers + panel * (width / 2), words);
+      fill_panel(words, staging + panel * (64 * width), lane);
+    }
+    publish();
+    tc::named_barrier(barrier, 128);
+    if (lane == 0) {
+      TC_UNROLL
+      for (int panel = 0; panel < panels; ++panel) {
+        At<rank> to = where;
+        to.v[0] += panel % across * width;
+        to.v[row_axis] += panel / across * 64;
+        if constexpr (adds) bulk_store_add(map, staging + panel * (64 * width), to);
+        else bulk_store(map, staging + panel * (64 * width), to);
+      }
+      bulk_store_commit();
+    }
+    return;
+  }
   TC_UNROLL
-  for (int panel = 0; panel < row_tiles * (columns / width); ++panel) {
+  for (int panel = 0; panel < panels; ++panel) {
     uint32_t words[16];
     hold<T, 16>(registers + panel * (width / 2), words);
     stage_panel<columns, row_tiles, row_axis, adds>(words, staging, map, lane, barrier, where,

@@ -1,0 +1,60 @@
+"""Generated gradients of attention: in the emulator against float64, and what is made of a step."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilecore
+from tilecore.compiler import lower
+from tilecore_kernels.attention_backward import ATTENTION_BACKWARD
+from tilecore_kernels.attention_problem import AttentionProblem as Problem
+from tilecore_kernels.backward_problem import BackwardConfig, inputs, reference
+
+CASES = {
+    "ragged": (Problem(1, 2, 130, 128, "float16", kv_len=150, has_lse=True), 64),
+    "causal, shared heads": (
+        Problem(1, 2, 200, 128, "float16", kv_heads=1, kv_len=260, right=0, has_lse=True), 64,
+    ),
+    "one step": (Problem(1, 1, 50, 64, "bfloat16", kv_len=100, right=0, has_lse=True), 64),
+    "blocks without steps": (
+        Problem(1, 1, 60, 64, "float16", kv_len=300, right=0, left=20, has_lse=True), 64,
+    ),
+}  # fmt: skip
+
+
+def config_of(step: int, adds: bool = True) -> BackwardConfig:
+    return BackwardConfig(128, step, 128, 96, 2, 256, adds)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_equal_float64(name: str) -> None:
+    problem, step = CASES[name]
+    program = ATTENTION_BACKWARD.program(problem, config_of(step))
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    arrays = inputs(problem, np.random.default_rng(0))
+    got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
+    kernel(*arrays, *got)
+    allowed = 2.0**-7 if problem.dtype == "bfloat16" else 2.0**-10
+    for one, want in zip(got, reference(problem, *arrays), strict=True):
+        error = np.abs(one.astype(np.float64) - want).max()
+        assert error <= allowed * max(1.0, np.abs(want).max())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("adds", [False, True])
+def test_all_fits_registers(causal: bool, adds: bool) -> None:
+    problem = Problem(8, 32, 4096, 128, "float16", right=0 if causal else None, has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(64 if adds else 48, adds))
+    kernel = tilecore.compile(program, backend="cuda_hopper")
+    assert [(r.spill_bytes, r.notes) for r in kernel.resources] == [(0, ())] * 3
+
+
+def test_tiles_are_added_in_bulk() -> None:
+    problem = Problem(1, 1, 256, 128, "float16", has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(64))
+    source = lower(program, backend="cuda_hopper").source.text
+    added = re.findall(r"store_tile<64, 1, 1, true>\(dq, dq_stage \S+ [^;]*;", source)
+    assert added and "tc::atomic" not in source

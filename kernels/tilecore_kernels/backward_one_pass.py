@@ -1,0 +1,103 @@
+"""Attention's backward pass that adds to dQ: its three kernels; see `attention_backward`."""
+
+# Annotations are values of the tile language here, so they are not postponed.
+
+import tilecore.language as T
+from tilecore_kernels.attention_masks import hide_weights, query_tiles
+from tilecore_kernels.online_softmax import LOG2_E
+
+ROWS = 16
+"""Rows of one block of the kernels before and after the products."""
+
+
+@T.macro
+def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
+    """A kernel: ``Rows[0] = L log2(e)``, ``Rows[1] = D`` and zeros for the sums of dQ."""
+    with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
+        products = T.alloc_fragment((ROWS, p.dim_v), "float32")
+        delta = T.alloc_fragment((ROWS,), "float32")
+        zeros = T.alloc_fragment((ROWS, p.dim), "float32")
+        first = bx * ROWS
+        for i, d in T.Parallel(ROWS, p.dim_v):
+            grad = T.cast(dOut[batch, head, first + i, d], "float32")
+            products[i, d] = grad * T.cast(Out[batch, head, first + i, d], "float32")
+        T.reduce_sum(products, delta, dim=1)
+        for i in T.Parallel(ROWS):
+            if first + i < p.q_len:
+                Rows[0, batch, head, first + i] = LSE[batch, head, first + i] * LOG2_E
+                Rows[1, batch, head, first + i] = delta[i]
+        T.clear(zeros)
+        T.copy(zeros, Sums[batch, head, first : first + ROWS, 0 : p.dim])
+
+
+@T.macro
+def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
+    """A kernel: dK and dV; a block owns keys, walks the queries that see them, and adds what its
+    keys give to their sums of dQ."""
+    dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
+    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    tile_k, tile_q = config.block_k, config.step_q
+    with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
+        bx,
+        kv_head,
+        batch,
+    ):
+        k = T.alloc_shared((tile_k, p.dim), dtype)
+        v = T.alloc_shared((tile_k, p.dim_v), dtype)
+        q = T.alloc_shared((tile_q, p.dim), dtype)
+        grad = T.alloc_shared((tile_q, p.dim_v), dtype)
+        rows = T.alloc_shared((2, tile_q), "float32")
+        slopes_of_all = T.alloc_shared((2, tile_k, tile_q), dtype)
+        weights = T.alloc_fragment((tile_k, tile_q), "float32")
+        slopes = T.alloc_fragment((tile_k, tile_q), "float32")
+        weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+        slopes_in = slopes if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+        dk = T.alloc_fragment((tile_k, p.dim), "float32")
+        dv = T.alloc_fragment((tile_k, p.dim_v), "float32")
+        dq = T.alloc_fragment((tile_q, p.dim), "float32")
+        first_k = bx * tile_k
+        limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
+        T.copy(K[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim], k)
+        T.copy(V[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v], v)
+        T.clear(dk)
+        T.clear(dv)
+        begin, end = query_tiles(p, first_k, tile_k, shift, p.q_len, tile_q)
+        each = end - begin
+        for step in T.Pipelined(group * each, num_stages=config.num_stages):
+            head = kv_head * group + step // each
+            first_q = (begin + step % each) * tile_q
+            T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
+            T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
+            T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
+            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+            for j, i in T.Parallel(tile_k, tile_q):
+                weights[j, i] = T.exp2(weights[j, i] * scale - rows[0, i])
+            hide_weights(p, weights, first_q, first_k, shift, limit)
+            for j, i in T.Parallel(tile_k, tile_q):
+                slopes[j, i] = weights[j, i] * (slopes[j, i] - rows[1, i])
+            if dtype != "float32":
+                T.copy(weights, weights_in)
+            T.gemm(weights_in, grad, dv, policy=by_rows)
+            if dtype != "float32":
+                T.copy(slopes, slopes_in)
+            T.copy(slopes_in, slopes_of_all[step % 2, :, :])
+            T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
+            T.gemm(slopes_in, q, dk, policy=by_rows)
+            T.atomic_add(Sums[batch, head, first_q : first_q + tile_q, 0 : p.dim], dq)
+        for j, d in T.Parallel(tile_k, p.dim):
+            dk[j, d] = dk[j, d] * p.scale
+        T.copy(dv, dV[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v])
+        T.copy(dk, dK[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim])
+
+
+@T.macro
+def round_sums(p, Sums, dQ):
+    """A kernel: dQ, scaled and rounded from its sums."""
+    with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
+        sums = T.alloc_fragment((ROWS, p.dim), "float32")
+        first = bx * ROWS
+        T.copy(Sums[batch, head, first : first + ROWS, 0 : p.dim], sums)
+        for i, d in T.Parallel(ROWS, p.dim):
+            sums[i, d] = sums[i, d] * p.scale
+        T.copy(sums, dQ[batch, head, first : first + ROWS, 0 : p.dim])
