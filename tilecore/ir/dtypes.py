@@ -119,7 +119,12 @@ def dtype_of(value: Any) -> DType:
     name = value if isinstance(value, str) else _foreign_name(value)
     name = _ALIASES.get(name, name)
     if name not in _BY_NAME:
-        raise LanguageError("unknown dtype", expected=f"one of {', '.join(_BY_NAME)}", got=value)
+        raise LanguageError(
+            "unknown dtype",
+            expected=f"one of {', '.join(_BY_NAME)}",
+            got=value,
+            hint="give the name as a string, or as T.<name>",
+        )
     return _BY_NAME[name]
 
 

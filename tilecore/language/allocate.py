@@ -99,7 +99,9 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
 def let(var: Any, value: Any) -> None:
     """Set a variable: ``n = T.int32(); T.let(n, e)`` is ``n = T.alloc_var("int32", init=e)``."""
     if not isinstance(var, Cell):
-        fail("T.let sets a variable", expected="T.alloc_var(...) or T.int32()", got=var)
+        fail(
+            "T.let sets a variable", expected="T.alloc_var(...) or T.int32()", got=ops.describe(var)
+        )
     var.store(value)
 
 

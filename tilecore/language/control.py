@@ -373,7 +373,12 @@ def assert_(condition: Any, message: Any = None) -> None:
     text = "assertion failed" if message is None else str(message)
     if not is_runtime(condition):
         if not condition:
-            fail(text)
+            fail(
+                text,
+                expected="a condition that holds",
+                got="one that is false while the program is read",
+                hint="change the arguments that the program is made with",
+            )
         return
     builder = current()
     stmt = Assert(ops.truth(condition), text, caller_loc())

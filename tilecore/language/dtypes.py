@@ -11,7 +11,7 @@ from typing import Any
 from tilecore.errors import LanguageError
 from tilecore.ir import dtypes as ir_dtypes
 from tilecore.ir.dtypes import DType
-from tilecore.language.locate import caller_loc
+from tilecore.language.locate import caller_loc, misuse
 
 
 class dtype(str):
@@ -31,8 +31,12 @@ class dtype(str):
         try:
             known = ir_dtypes.dtype_of("uint32" if value == "uint" else value)
         except LanguageError as error:
-            raise LanguageError(
-                error.reason, expected=error.expected, got=error.got, loc=caller_loc()
+            raise misuse(
+                error.reason,
+                expected=error.expected,
+                got=error.got,
+                hint=error.hint,
+                loc=caller_loc(),
             ) from None
         self = str.__new__(cls, known.name)
         self.ir = known

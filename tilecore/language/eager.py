@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from tilecore.errors import ArgumentError
+from tilecore.errors import ArgumentError, Loc
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, numpy_dtype
 from tilecore.ir.dtypes import dtype_of as ir_dtype_of
@@ -22,7 +22,7 @@ from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.dtypes import dtype
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.linear import linear_terms
-from tilecore.language.locate import fail, run_staged
+from tilecore.language.locate import fail, misuse, run_staged
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc
 from tilecore.language.types import TensorType, declare_param, scalar_dtype, split_names
@@ -118,6 +118,7 @@ class EagerCall:
         scalars: arguments that are values of each call.
         sizes: T.const dimensions that are known, by name.
         solving: True in the first trace.
+        loc: of the function.
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class EagerCall:
         tensors: Mapping[str, TensorKey | None],
         scalars: Mapping[str, DType],
         sizes: Mapping[str, int],
+        loc: Loc | None = None,
     ) -> None:
+        self.loc = loc
         self.tensors = tensors
         self.scalars = scalars
         self.sizes: dict[str, int] = dict(sizes)
@@ -188,12 +191,20 @@ class EagerCall:
 
     def _shape(self, name: str, annotation: TensorType, key: TensorKey) -> tuple[Expr, ...]:
         if len(annotation.shape) != len(key.shape):
-            raise ArgumentError(
-                f"argument {name} has another rank", expected=len(annotation.shape), got=key.shape
+            raise misuse(
+                f"argument {name} has another rank",
+                expected=len(annotation.shape),
+                got=key.shape,
+                loc=self.loc,
+                kind=ArgumentError,
             )
         if numpy_dtype(annotation.dtype) != numpy_dtype(key.dtype):
-            raise ArgumentError(
-                f"argument {name} has another dtype", expected=annotation.dtype, got=key.dtype
+            raise misuse(
+                f"argument {name} has another dtype",
+                expected=annotation.dtype,
+                got=key.dtype,
+                loc=self.loc,
+                kind=ArgumentError,
             )
         return annotation.shape
 
@@ -203,10 +214,12 @@ class EagerCall:
         unknown = [var for var in free_vars(extent) if var.name in self.constants]
         if len(unknown) != 1:
             if isinstance(extent, Const) and extent.value != actual:
-                raise ArgumentError(
+                raise misuse(
                     f"axis {axis} of argument {name} does not fit",
                     expected=extent.value,
                     got=actual,
+                    loc=self.loc,
+                    kind=ArgumentError,
                 )
             return False
         terms, offset = linear_terms(extent)
@@ -215,10 +228,12 @@ class EagerCall:
             return False
         value, rest = divmod(actual - offset, factor)
         if rest or value < 0:
-            raise ArgumentError(
+            raise misuse(
                 f"axis {axis} of argument {name} does not fit",
                 expected=f"{factor} * {unknown[0].name} + {offset}",
                 got=actual,
+                loc=self.loc,
+                kind=ArgumentError,
             )
         self.sizes[unknown[0].name] = value
         return True
@@ -299,7 +314,7 @@ def trace_eager(
             found = scalar_dtype(annotations[name])
             assert found is not None
             scalars[name] = found
-    call = EagerCall(tensors, scalars, sizes)
+    call = EagerCall(tensors, scalars, sizes, function_loc(function))
     builder = _new_builder(function, call)
     values = _initial(arguments, annotations, call)
     try:

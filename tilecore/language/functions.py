@@ -19,7 +19,7 @@ from tilecore.language.builder import Builder, current, tracing
 from tilecore.language.finish import collect_symbols, finish_program
 from tilecore.language.indexing import element_of
 from tilecore.language.kernel import KernelLaunch
-from tilecore.language.locate import fail, refuse, run_staged, scope_around
+from tilecore.language.locate import fail, misuse, refuse, run_staged, scope_around
 from tilecore.language.operators import describe, static_int
 from tilecore.language.single_block import launches_kernels
 from tilecore.language.source import function_loc
@@ -59,7 +59,7 @@ class PrimFunc:
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Raises: a program must be compiled before it can run."""
-        raise LanguageError(
+        raise misuse(
             f"{self.name} is a tile program and not yet compiled",
             hint=f"kernel = tilecore.compile({self.name}); kernel(...)",
             loc=self.program.loc,
@@ -83,7 +83,7 @@ def set_outputs(program: Program, out_idx: int | Sequence[int] | None) -> Progra
     for index in indices:
         place = static_int(index, "out_idx", at_least=-count, at_most=count - 1) % count
         if not isinstance(program.params[place], Buffer):
-            fail("an output must be a tensor", got=f"scalar parameter {program.params[place]}")
+            fail("an output must be a tensor", got=f"scalar parameter {program.params[place].name}")
         if place in result:
             fail("out_idx names a parameter twice", got=index)
         result.append(place)
@@ -113,7 +113,7 @@ def annotations_of(function: FunctionType, outer: Mapping[str, Any]) -> dict[str
         except LanguageError:
             raise
         except Exception as error:
-            raise LanguageError(
+            raise misuse(
                 f"the annotation of {name} cannot be evaluated: {error}",
                 got=annotation,
                 loc=function_loc(function),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilecore.errors import ArgumentError, LanguageError
+from tilecore.errors import ArgumentError
 from tilecore.ir.program import Program
 from tilecore.language.eager import (
     UNKNOWN_TENSOR,
@@ -26,7 +26,7 @@ from tilecore.language.eager import (
     trace_eager,
 )
 from tilecore.language.functions import PrimFunc, annotations_of
-from tilecore.language.locate import fail, scope_around
+from tilecore.language.locate import fail, misuse, scope_around
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc, function_tree
 from tilecore.language.staging import rewrite
@@ -62,7 +62,7 @@ class JitFunction:
         self._quick: dict[Any, tuple[Any, tuple[int, ...]]] = {}
         functools.update_wrapper(self, function)
         if self.is_eager and options.get("out_idx") is not None:
-            raise LanguageError(
+            raise misuse(
                 f"{function.__name__} is in the eager style and takes no out_idx",
                 hint="return its T.empty tensors",
                 loc=function_loc(function),
@@ -84,7 +84,11 @@ class JitFunction:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"call of {self.function.__name__}: {error}") from None
+            raise misuse(
+                f"call of {self.function.__name__}: {error}",
+                loc=function_loc(self.function),
+                kind=ArgumentError,
+            ) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -109,12 +113,21 @@ class JitFunction:
         sizes = {name: value for name, value in kwargs.items() if name not in known}
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int):
-                raise ArgumentError(f"size {name} must be an integer", got=value)
+                raise misuse(
+                    f"size {name} must be an integer",
+                    got=value,
+                    loc=function_loc(self.function),
+                    kind=ArgumentError,
+                )
         given = {name: value for name, value in kwargs.items() if name in known}
         try:
             bound = self._signature.bind_partial(*args, **given)
         except TypeError as error:
-            raise ArgumentError(f"call of {self.function.__name__}: {error}") from None
+            raise misuse(
+                f"call of {self.function.__name__}: {error}",
+                loc=function_loc(self.function),
+                kind=ArgumentError,
+            ) from None
         bound.apply_defaults()
         scalars = _runtime_scalars(self._annotations)
         missing = {name: None if name in scalars else UNKNOWN_TENSOR for name in known}

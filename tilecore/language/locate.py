@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from tilecore.errors import LanguageError, Loc, UnsupportedError
+from tilecore.errors import LanguageError, Loc, TilecoreError, UnsupportedError
+from tilecore.language.remedies import completed
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -27,6 +28,20 @@ def caller_loc() -> Loc | None:
     return Loc(frame.f_code.co_filename, frame.f_lineno)
 
 
+def misuse(
+    reason: str,
+    *,
+    expected: Any = None,
+    got: Any = None,
+    hint: str | None = None,
+    loc: Loc | None = None,
+    kind: type[TilecoreError] = LanguageError,
+) -> TilecoreError:
+    """The error of a misuse, with what its place leaves out taken from the list of remedies."""
+    expected, got, hint = completed(reason, expected, got, hint)
+    return kind(reason, expected=expected, got=got, hint=hint, loc=loc)
+
+
 def fail(
     reason: str,
     *,
@@ -36,9 +51,7 @@ def fail(
     loc: Loc | None = None,
 ) -> NoReturn:
     """Raise a `LanguageError` at the author's line (or at `loc` where that is given)."""
-    raise LanguageError(
-        reason, expected=expected, got=got, hint=hint, loc=loc if loc is not None else caller_loc()
-    )
+    raise misuse(reason, expected=expected, got=got, hint=hint, loc=loc or caller_loc())
 
 
 def refuse(what: str, reason: str, *, hint: str | None = None) -> NoReturn:
@@ -61,7 +74,7 @@ def checked(name: str, function: Callable[P, R]) -> Callable[P, R]:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is None:  # raised by the call itself
                 text = str(error).replace(f"{function.__name__}()", f"T.{name}()")
-                raise LanguageError(text, loc=caller_loc()) from None
+                raise misuse(text, loc=caller_loc()) from None
             raise
 
     return call
@@ -78,7 +91,7 @@ def run_staged(staged: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         name = str(error).partition("'")[2].partition("'")[0] or "a name"
         code = None if trace is None else trace.tb_frame.f_code
         where = None if trace is None or code is None else Loc(code.co_filename, trace.tb_lineno)
-        raise LanguageError(
+        raise misuse(
             f"{name} is read before it is assigned",
             loc=where,
             hint="it may be a variable of an outer scope",

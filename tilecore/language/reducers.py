@@ -83,7 +83,11 @@ def reducer_update(target: Any, value: Any) -> None:
     element = element_of(target)
     op = None if element is None else current().reducers.get(element[0].name)
     if element is None or op is None:
-        fail("no element of a reducer", expected="acc[i] of T.alloc_reducer", got=target)
+        fail(
+            "no element of a reducer",
+            expected="acc[i] of T.alloc_reducer",
+            got=ops.describe(target),
+        )
     contribute(op, element[0], element[1], value)
 
 

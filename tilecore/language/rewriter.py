@@ -15,8 +15,9 @@ from __future__ import annotations
 import ast
 from typing import Any, NoReturn, TypeVar
 
-from tilecore.errors import LanguageError, Loc
+from tilecore.errors import Loc
 from tilecore.language import scopes
+from tilecore.language.locate import misuse
 from tilecore.language.syntax import OPERATOR_NAMES, REFUSED
 
 RT = "_tilecore_rt_"  # the name under which rewritten code sees `language.runtime`
@@ -82,7 +83,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _fail(self, reason: str, node: ast.AST, hint: str | None = None) -> NoReturn:
         line = getattr(node, "lineno", getattr(self.place, "lineno", 0))
-        raise LanguageError(reason, loc=Loc(self.filename, line), hint=hint)
+        raise misuse(reason, loc=Loc(self.filename, line), hint=hint)
 
     def block(self, body: Body) -> Body:
         """The rewritten statements of a block."""

@@ -8,7 +8,8 @@ import functools
 import linecache
 from types import CodeType, FunctionType
 
-from tilecore.errors import LanguageError, Loc
+from tilecore.errors import Loc
+from tilecore.language.locate import misuse
 
 
 @functools.lru_cache(maxsize=64)
@@ -37,7 +38,7 @@ def function_tree(function: FunctionType) -> ast.FunctionDef:
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
-        raise LanguageError(
+        raise misuse(
             f"the source of {function.__name__} is not available",
             expected="a function defined in a file (or a notebook cell)",
             got=code.co_filename,
@@ -49,7 +50,7 @@ def function_tree(function: FunctionType) -> ast.FunctionDef:
         found = {}
     node = found.get((code.co_name, code.co_firstlineno))
     if node is None:
-        raise LanguageError(
+        raise misuse(
             f"the source of {function.__name__} is not a `def` at this line, or the file has "
             "changed since it was imported",
             loc=function_loc(function),

@@ -11,6 +11,7 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 FOLDERS = ("examples", "testing/python")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
@@ -20,7 +21,18 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.compatibility", description=__doc__)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--commit", help="of the checkout, if git cannot tell")
-    parser.add_argument("--backend", default="cpu_llvm")
+    parser.add_argument(
+        "--backend",
+        default="cpu_llvm",
+        help="cpu_llvm runs; others are emulated, with smaller sizes (their page: --output)",
+    )
+    parser.add_argument(
+        "--emulated",
+        nargs="*",
+        default=[],
+        metavar="BACKEND=FOLDER",
+        help="results of other backends that the page shows too: the --keep of their runs",
+    )
     parser.add_argument(
         "--only", nargs="*", default=[""], help="paths that begin so, in this order"
     )
@@ -64,30 +76,32 @@ def main() -> int:
     given = _arguments()
     os.environ["TILECORE_COMPAT_BACKEND"] = given.backend
     os.environ["TILECORE_COMPAT_QUICK"] = "1"
+    is_emulated = given.backend != "cpu_llvm"
+    os.environ["TILECORE_COMPAT_DEVICE"] = "emulator" if is_emulated else "native"
     import torch
 
     import tilecore.compat
     from tools.compatibility.child import TESTS_EACH
     from tools.compatibility.document import document
-    from tools.compatibility.pool import Result, run_all
+    from tools.compatibility.pool import read_results, run_all
+    from tools.compatibility.small_sizes import use_emulator_limits
     from tools.compatibility.vocabulary import load_vocabulary
 
     assert tilecore.compat.settings.settings.backend == given.backend
     torch.set_num_threads(1)
     load_vocabulary(given.checkout)
+    if is_emulated:
+        use_emulator_limits()
     with tempfile.TemporaryDirectory() as temporary:
         work = given.keep or Path(temporary)
         root = work / "programs"
         paths = _rewrite(given.checkout, root)
         record = work / "results.jsonl"
-        done: dict[str, Result] = {}
-        if record.exists():
-            rows = record.read_text("utf-8").splitlines()
-            done = {one["path"]: Result(**one) for one in map(json.loads, rows)}
+        done = read_results(record)
         chosen = [path for start in given.only for path in paths if path.startswith(start)]
         todo = [path for path in dict.fromkeys(chosen) if path not in done]
 
-        def report(result: Result) -> None:
+        def report(result: Any) -> None:
             with record.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(asdict(result)) + "\n")
             reason = f": {result.reasons[0]}" if result.reasons else ""
@@ -106,6 +120,10 @@ def main() -> int:
         ):
             done[result.path] = result
     results = [done[path] for path in paths if path in done]
+    emulated = {
+        name: read_results(Path(folder) / "results.jsonl")
+        for name, folder in (one.split("=", 1) for one in given.emulated)
+    }
     page = document(
         results,
         total=len(paths),
@@ -113,6 +131,7 @@ def main() -> int:
         backend=given.backend,
         limit=given.limit,
         each=TESTS_EACH,
+        emulated=emulated,
     )
     given.output.write_text(page, encoding="utf-8")
     print(f"{given.output}: {len(results)} of {len(paths)} files")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tools.compatibility.pool import Result
 from tools.compatibility.small_sizes import LIMITS
-from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME
+from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME, TOO_LARGE
 
 _INTRODUCTION = """\
 # Compatibility
@@ -28,6 +28,7 @@ Packages beside torch and pytest that were installed for this run: {packages}.
 | fail | {failed} | at least one portable test, or the program, does not |
 | time limit | {timed} | did not end within {limit:g} s of processor time |
 | not portable | {foreign} | see the rule |
+| too large | {large} | tiles need more memory on the chip than the target has |
 | no program | {empty} | defines functions only |
 | not run | {left} | the run was ended before its turn |
 
@@ -108,10 +109,80 @@ def _row(result: Result) -> str:
     return f"| `{name}` | {result.state} | {passed} | {_cell(shown)} |"
 
 
+_EMULATED = """
+## On the GPU backends
+
+The same programs compiled for the GPU backends and run in the emulator, which executes the generated
+text lane by lane and reports races, accesses outside a buffer, reads of on-chip memory that nobody
+wrote, and barriers that not all lanes reach. Made by
+
+    python -m tools.compatibility CHECKOUT --backend {first} --keep FOLDER --output OTHER_PAGE
+
+and shown here with `--emulated {first}=FOLDER`. Sizes are lowered to 128 where a host's are lowered
+to 256. A file is `too large` where its tiles, chosen for another device, need more memory on the chip
+than the target has: refused with the table of its buffers. Files that were not run are not shown.
+
+| backend | files run | pass | fail | time limit | too large | pass of those decided |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+{rows}
+
+"""
+
+
+def _emulated(emulated: Mapping[str, Mapping[str, Result]]) -> str:
+    """The section about other backends: a table of states, then what did not pass and why."""
+    if not emulated:
+        return ""
+    shown = (PASS, FAIL, TIME, TOO_LARGE)
+    rows = []
+    for name, results in emulated.items():
+        states = Counter(result.state for result in results.values())
+        numbers = [states[state] for state in shown]
+        decided = max(1, states[PASS] + states[FAIL])
+        cells = [f"`{name}`", sum(numbers), *numbers, f"{states[PASS] / decided:.1%}"]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    parts = [_EMULATED.format(first=next(iter(emulated)), rows="\n".join(rows))]
+    parts.append(f"| file | {' | '.join(f'`{name}`' for name in emulated)} | reason |\n")
+    parts.append("| --- |" + " --- |" * (len(emulated) + 1) + "\n")
+    for path in sorted({path for results in emulated.values() for path in results}):
+        found = {name: results.get(path) for name, results in emulated.items()}
+        if not any(one is not None and one.state in shown for one in found.values()):
+            continue
+        cells = [
+            "" if one is None or one.state not in shown else one.state for one in found.values()
+        ]
+        reasons = [
+            one.reasons[0]
+            for one in found.values()
+            if one is not None and one.state in (FAIL, TIME)
+        ]
+        if any(one is not None and one.state == FAIL for one in found.values()):
+            reasons += [EMULATED_NOTES[path]] if path in EMULATED_NOTES else []
+        reason = _cell("; ".join(dict.fromkeys(reasons)))
+        parts.append(f"| `{path}` | {' | '.join(cells)} | {reason} |\n")
+    return "".join(parts)
+
+
+EMULATED_NOTES = {
+    "examples/flash_decoding/example_gqa_decode_varlen_logits.py": (
+        "the program's own: it scales a whole tile of `S_shared`, of which it wrote only the columns "
+        "of the sequence's own blocks"
+    ),
+}
+"""What was found out, by hand, about a failure in the emulator."""
+
+
 def document(
-    results: Sequence[Result], *, total: int, commit: str, backend: str, limit: float, each: int
+    results: Sequence[Result],
+    *,
+    total: int,
+    commit: str,
+    backend: str,
+    limit: float,
+    each: int,
+    emulated: Mapping[str, Mapping[str, Result]],
 ) -> str:
-    """The page as Markdown."""
+    """The page as Markdown; `emulated` has results of other backends, by backend and path."""
     states = Counter(result.state for result in results)
     decided = states[PASS] + states[FAIL]
     tests_passed = sum(result.counts.get(PASS, 0) for result in results)
@@ -124,12 +195,13 @@ def document(
             packages=", ".join(_installed()) or "none", commit=commit, backend=backend,
             limit=limit, each=each, passed=states[PASS],
             failed=states[FAIL], timed=states[TIME], foreign=states[NOT_PORTABLE],
-            empty=states[NO_PROGRAM], left=total - len(results), decided=decided,
+            empty=states[NO_PROGRAM], large=states[TOO_LARGE], left=total - len(results), decided=decided,
             share=states[PASS] / max(1, decided), tests_passed=tests_passed,
             tests_decided=tests_decided, examples_passed=examples[PASS],
             examples_decided=examples[PASS] + examples[FAIL],
         )
     ]  # fmt: skip
+    parts.append(_emulated(emulated))
     folder = None
     for result in sorted(results, key=lambda one: (one.path.rsplit("/", 1)[0], one.path)):
         if result.path.rsplit("/", 1)[0] != folder:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.compatibility.child import start
-from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME
+from tools.compatibility.verdict import FAIL, NO_PROGRAM, NOT_PORTABLE, PASS, TIME, TOO_LARGE
 
 PATIENCE = 8
 """Seconds that a file may take for each second of processor time that it may use."""
@@ -38,6 +38,14 @@ class Result:
     lowered: list[str] = field(default_factory=list)
 
 
+def read_results(record: Path) -> dict[str, Result]:
+    """What an earlier run kept, by path; nothing where there was none."""
+    if not record.exists():
+        return {}
+    rows = map(json.loads, record.read_text("utf-8").splitlines())
+    return {one["path"]: Result(**one) for one in rows}
+
+
 def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: float) -> Result:
     """The result of a file from the verdicts that its process wrote."""
     rows = []
@@ -58,7 +66,7 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
         state = NO_PROGRAM if planned == 0 else FAIL
         return Result(path, state, counts, [what], seconds)
     lowered = [name for row in rows for name in row.get("lowered", ())]
-    for state in (FAIL, TIME, PASS, NOT_PORTABLE, NO_PROGRAM):
+    for state in (FAIL, TIME, PASS, TOO_LARGE, NOT_PORTABLE, NO_PROGRAM):
         if counts.get(state) or (state == TIME and stopped):
             return Result(path, state, counts, reasons, seconds, lowered)
     raise AssertionError(f"{path}: no state among {counts}")

@@ -19,16 +19,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_LIMITS = (
+_LIMITS = [
     (re.compile(r"^(batch|batch_size|b|bs|b_q|z)$", re.IGNORECASE), 1),
     (re.compile(r"^(heads|num_heads|n_heads|h_q|head_num)$", re.IGNORECASE), 16),
     (re.compile(r"seq|ctx|context|kv_len|max_len|^s_?[qk]?v?$|^t$|^l$|^skv$", re.IGNORECASE), 256),
     (re.compile(r"topk$|topk_tokens|selected_blocks", re.IGNORECASE), 64),
     (re.compile(r"^[mnk]$|tokens|hidden|^dim_in$|^dim_out$|^num_pages$", re.IGNORECASE), 256),
     (re.compile(r"experts$|^num_experts|d_expert|^n_routed", re.IGNORECASE), 8),
-)
+]
 LIMITS = "; ".join(f"`{pattern.pattern}` {limit}" for pattern, limit in _LIMITS)
 """The names and their limits, as the page states them."""
+
+_EMULATED = {256: 128}
+"""Limits of an emulated run, by those of a host's: it steps through every lane."""
+
+
+def use_emulator_limits() -> None:
+    """Lower sizes further, for programs that are emulated lane by lane."""
+    _LIMITS[:] = [(pattern, _EMULATED.get(limit, limit)) for pattern, limit in _LIMITS]
+
 
 changed: list[str] = []
 """Names whose value was lowered in this process."""

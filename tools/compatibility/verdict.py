@@ -1,7 +1,8 @@
 """What an outcome means: passed, failed, or not portable, and why.
 
 The rule of portability (`document` states it on the page). A program or test is not portable when
-what ended it is one of these, and fails otherwise:
+what ended it is one of these, and fails otherwise (tiles that a GPU's on-chip memory does not hold
+are told apart):
 
 * a package that is not installed;
 * a name that the framework does not list among those of all its targets (`vocabulary`), or a
@@ -22,12 +23,13 @@ from types import ModuleType
 
 import pytest
 
-from tilecore.errors import TilecoreError, UnsupportedError
+from tilecore.errors import ResourceError, TilecoreError, UnsupportedError
 from tools.compatibility.reachable import ACCESSORS, reached_outside, reached_text, reads_text_only
 from tools.compatibility.vocabulary import is_common
 
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
 TIME = "time limit"
+TOO_LARGE = "too large"
 
 # Reasons that speak of something outside the shared vocabulary: one vendor's instructions or
 # source text, or another compiler's forms. Any other refusal of a common name is a failure.
@@ -78,6 +80,8 @@ def judge(
         test: name of the test function, None for a program.
     """
     message = short(f"{type(error).__name__}: {error}")
+    if isinstance(error, ResourceError):  # only lane-parallel targets have such limits
+        return Outcome(TOO_LARGE, message)
     reason = (
         _missing_package(error, root)
         or _outside_reason(error)
