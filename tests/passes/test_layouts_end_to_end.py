@@ -1,11 +1,14 @@
 """Programs whose layouts are hard to agree on are right, in registers or through scratch."""
 
+import re
+
 import numpy as np
 import pytest
 from passes_support import kernel_of, run
 
 import tilecore
 import tilecore.language as T
+from tilecore.errors import LoweringError
 
 
 def compiled(program):
@@ -134,3 +137,41 @@ def test_a_nest_that_reads_what_it_wrote():
     a, b = np.random.rand(256).astype(np.float32), np.zeros(256, np.float32)
     compiled(program)(a, b)
     np.testing.assert_allclose(b, (a + 1) * 2 + a + 4, rtol=1e-6)
+
+
+def with_layouts(which: str):
+    """A gemm and a row sum, with a layout of the author's that does not fit."""
+
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            sums = T.alloc_fragment((64,), "float32")
+            if which == "sums":
+                T.annotate_layout({sums: T.Fragment((64,), lambda i: (i * 2, 0))})
+            if which == "a":
+                T.annotate_layout({a: T.Layout((64, 64), lambda i, j: j * 64 + i)})
+            T.copy(A, a)
+            T.clear(c)
+            T.gemm(a, a, c)
+            T.reduce_sum(c, sums, dim=1)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] - sums[i]
+            T.copy(c, C)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("backend", "buffer"), [("cuda_ampere", "sums"), ("rocm_cdna3", "sums"), ("cuda_hopper", "a")]
+)
+def test_a_layout_that_does_not_fit_is_refused_with_both_layouts(backend, buffer) -> None:
+    """Both accesses and both layouts, the line, and what to do."""
+    with pytest.raises(LoweringError, match="layouts conflict") as caught:
+        tilecore.compile(with_layouts(buffer), backend, device="emulator")
+    error = caught.value
+    assert error.loc is not None and error.loc.file == __file__
+    assert buffer in str(error.got) and buffer in str(error.hint)
+    layouts = re.compile(r"[\[<][^\]>]*:[^\]>]*[\]>]")  # such as <64:t2>
+    assert layouts.search(str(error.got)) and layouts.search(str(error.expected)), str(error)

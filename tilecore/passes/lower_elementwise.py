@@ -51,6 +51,7 @@ from tilecore.passes.elementwise import loop_layout, static_extents
 from tilecore.passes.lane_nest import Nest, mentions, prepare_nest, unrolled
 from tilecore.passes.lane_scope import LaneScope, guarded
 from tilecore.passes.lane_vectors import VectorAccesses, order_matters
+from tilecore.passes.layout_conflicts import conflict
 from tilecore.passes.register_maps import RegisterMap, register_map
 from tilecore.passes.spread import register_modes
 from tilecore.passes.stage_fragments import uniform_layout
@@ -289,11 +290,7 @@ class _Lowering:
         layout = scope.fragment_layout(buffer)
         found = register_map(nest.nest, nest.extents, access, nest.loop, layout, scope.threads)
         if found is None:
-            raise LoweringError(
-                f"fragment {buffer.name} is not where the loop needs it",
-                got=f"{layout} in a loop over {nest.loop}",
-                loc=nest.nest.loc,
-            )
+            raise conflict(nest.nest, nest.loop, buffer, indices, scope.layouts)
         return register_expr(found, nest.digits, inner)
 
 

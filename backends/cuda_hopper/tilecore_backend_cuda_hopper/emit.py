@@ -271,7 +271,9 @@ def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
 def _descriptor(printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool) -> str:
     layout = printer.kernel.layout_of(region.buffer)
     assert isinstance(layout, Layout) and isinstance(step, Expr)
-    leading, stride, swizzle = descriptor_facts(layout, region.dtype, mn_major)
+    leading, stride, swizzle = descriptor_facts(
+        layout, region.dtype, mn_major, region.buffer.name, region.buffer.loc
+    )
     # The descriptor of the buffer itself is the same everywhere: it is made once, before all loops.
     text = f"hopper::descriptor({region.buffer.name}, {leading}, {stride}, {swizzle})"
     for elements in (region.starts[0], step):

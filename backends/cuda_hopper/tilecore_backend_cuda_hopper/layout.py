@@ -7,9 +7,10 @@ against bank conflicts, so there is one layout for all three.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from tilecore.errors import LoweringError
+from tilecore.errors import Loc, LoweringError
 from tilecore.hooks.records import LayoutRequest
 from tilecore.ir.dtypes import DType
 from tilecore.ir.layout import Layout, Mode, Swizzle
@@ -97,24 +98,29 @@ def panels_of(layout: Layout, dtype: DType, axes: tuple[int, ...]) -> Panels | N
     return Panels(bits, columns, stride, tuple(rows))
 
 
-def descriptor_facts(layout: Layout, dtype: DType, mn_major: bool) -> tuple[int, int, int]:
+def descriptor_facts(
+    layout: Layout, dtype: DType, mn_major: bool, name: str = "an operand", loc: Loc | None = None
+) -> tuple[int, int, int]:
     """(leading bytes, stride bytes, swizzle code) of an operand in the last two axes of a layout.
 
     K-major: stride is the distance of 8 rows; the leading distance is unused with a swizzle.
     MN-major: stride is the distance of 8 rows of k, leading that of two panels along m or n.
+    `name` and `loc` are the operand's, for the error.
 
     Raises:
         LoweringError: wgmma cannot read this layout.
     """
     rank = len(layout.axes)
-    panels = panels_of(layout, dtype, (rank - 2, rank - 1))
-    if panels is None or panels.swizzle_bits == 0:
+    form = panels_of(layout, dtype, (rank - 2, rank - 1))
+    if form is None or form.swizzle_bits == 0:
+        shape = tuple(math.prod(mode.extent for mode in axis) for axis in layout.axes)
         raise LoweringError(
-            "wgmma cannot read an operand in this shared layout",
-            expected="rows cut into panels of 32, 64 or 128 bytes, swizzled as the compiler does",
-            got=layout,
-            hint="leave the layout of gemm operands to the compiler",
+            f"layouts conflict: wgmma reads {name} and cannot read its shared layout",
+            expected=f"swizzled panels of 32, 64 or 128 bytes: {panels(shape, dtype.bytes)}",
+            got=f"{name}: {layout}",
+            loc=loc,
+            hint=f"leave {name} out of T.annotate_layout",
         )
-    row_bytes = CHUNK_BYTES << panels.swizzle_bits
-    leading = panels.stride * dtype.bytes if mn_major and panels.stride else CHUNK_BYTES
-    return leading, 8 * row_bytes, SWIZZLE_CODES[panels.swizzle_bits]
+    row_bytes = CHUNK_BYTES << form.swizzle_bits
+    leading = form.stride * dtype.bytes if mn_major and form.stride else CHUNK_BYTES
+    return leading, 8 * row_bytes, SWIZZLE_CODES[form.swizzle_bits]
