@@ -21,6 +21,7 @@ from tilecore.passes.lane_tiles import lane_tiles
 from tilecore.passes.lower_lanes import lower_lanes
 from tilecore.passes.mark_scheduled import mark_scheduled
 from tilecore.passes.normalize_tiles import normalize_tiles
+from tilecore.passes.overlap_launches import overlap_launches
 from tilecore.passes.pipeline_loops import pipeline_loops
 from tilecore.passes.plain_divisions import plain_divisions
 from tilecore.passes.plan_shared_memory import plan_shared_memory
@@ -50,6 +51,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     plan_shared_memory,
     insert_barriers,
     publish_writes,
+    overlap_launches,
     mark_scheduled,
 )
 LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets, plain_divisions)

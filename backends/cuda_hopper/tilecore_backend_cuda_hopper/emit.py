@@ -17,6 +17,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lane_scope import LANE
+from tilecore.passes.overlap_launches import OVERLAPPED
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
@@ -68,6 +69,8 @@ def _extra(program: Program, kernel: Kernel) -> KernelExtra:
     if any(isinstance(s, Intrinsic) and s.op == "launch.take" for s in walk_stmts(kernel.body)):
         parameters = (*parameters, f"uint32_t* {TILE_COUNTER}")
         facts = (*facts, ("counter", True))
+    if dict(kernel.hints).get(OVERLAPPED):
+        facts = (*facts, ("overlap", True))
     return KernelExtra(parameters, facts)
 
 
@@ -326,6 +329,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "bulk.hold_fragment": _bulk_hold_fragment,
         "bulk.finish": _finish_stores,
         "launch.take": _take,
+        "launch.let_next": _statement("hopper::let_next_start();"),
+        "launch.wait_before": _statement("hopper::wait_for_earlier();"),
         "memory.publish": _statement("hopper::publish();"),
         "registers.fewer": _registers(0),
         "registers.more": _registers(1),

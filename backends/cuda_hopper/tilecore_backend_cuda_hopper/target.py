@@ -18,6 +18,7 @@ device."""
 _ADDED = frozenset(
     {
         "wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster",
+        "overlapped_launches",  # griddepcontrol
         "max_of_three",  # VIMNMX3, of the DPX instructions
     }
 )  # fmt: skip

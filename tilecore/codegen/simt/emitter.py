@@ -42,6 +42,7 @@ from tilecore.ir.stmts import (
     While,
 )
 from tilecore.ir.visit import walk_stmts
+from tilecore.passes.overlap_launches import OVERLAPPED
 from tilecore.target import Target
 
 _MOVES = ("lane.move", "lane.move_bounded")
@@ -88,6 +89,8 @@ class KernelPrinter:
     def parameter(self, argument: object) -> str:
         """One parameter of the entry point."""
         if isinstance(argument, Buffer):
+            if argument.name in self.changed_by_others():
+                return f"{self.type_of(argument)}* {argument.name}"
             constant = "" if argument.name in self.written() else "const "
             return f"{constant}{self.type_of(argument)}* TC_RESTRICT {argument.name}"
         return f"{self.dialect.type_of(argument.dtype)} {argument.name}"  # type: ignore[attr-defined]
@@ -96,10 +99,21 @@ class KernelPrinter:
         """The C++ type of a buffer's elements."""
         return self.dialect.type_of(buffer.dtype)
 
-    def written(self) -> set[str]:
-        """Names of the global buffers that the kernel writes."""
+    def changed_by_others(self) -> set[str]:
+        """Names of the global buffers that change while the kernel waits for the one before: not
+        known to be constant, nor its own."""
+        if not self.hints.get(OVERLAPPED):
+            return set()
         found: set[str] = set()
-        for stmt in walk_stmts(self.kernel.body):
+        for kernel in self.program.kernels:
+            if kernel is not self.kernel:
+                found |= self.written(kernel) | stored_in_bulk(kernel)
+        return found
+
+    def written(self, kernel: Kernel | None = None) -> set[str]:
+        """Names of the global buffers that the kernel, or another one, writes."""
+        found: set[str] = set()
+        for stmt in walk_stmts((kernel or self.kernel).body):
             match stmt:
                 case Store(buffer=buffer):
                     found.add(buffer.name)
@@ -324,6 +338,15 @@ class KernelPrinter:
         (count,) = source.static_shape or (1,)
         extra = "".join(f", {self.expressions.text(v)}" for v in valid)  # type: ignore[arg-type]
         return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
+
+
+def stored_in_bulk(kernel: Kernel) -> set[str]:
+    """Names of the global buffers that a kernel writes by the copy engine."""
+    return {
+        str(dict(stmt.hints)["tensor"])
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Intrinsic) and stmt.op.startswith("bulk.store")
+    }
 
 
 def _stays_rolled(stmt: For) -> bool:

@@ -45,6 +45,9 @@ TC_DEVICE void barrier_arrive_each(uint64_t* barrier) {
 TC_DEVICE void take_tile(int* place, uint32_t* counter, int total) {
   *place = int(atomicInc(counter, u32(total - 1))) + tc::grid_x();
 }
+// The program's next kernel may come to the device; the one before has ended, and its writes are seen.
+TC_DEVICE void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+TC_DEVICE void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 TC_DEVICE int cluster_rank() { return int(tc::cluster_rank()); }
 TC_DEVICE void cluster_sync() {
   tc::cluster_arrive();
