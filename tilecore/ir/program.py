@@ -23,6 +23,11 @@ class Level(enum.Enum):
         return self.value
 
 
+OVERLAPPED = "overlapped"
+"""Hint of kernels that start before the one in front of them has ended: what other kernels write
+changes while they are there."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
     """In which order blocks walk the grid (T.use_swizzle).

@@ -19,16 +19,13 @@ import dataclasses
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Scope
-from tilecore.ir.program import Kernel, Program
+from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Block, Intrinsic, Stmt
 from tilecore.ir.visit import buffers_in
 from tilecore.passes.scopes import with_hint
 
 OVERLAPPED_LAUNCHES = "overlapped_launches"
 """Capability of targets whose kernels can be launched before their predecessor has ended."""
-
-OVERLAPPED = "overlapped"
-"""Hint of kernels that start so: what other kernels write changes while they are there."""
 
 LET_NEXT = Intrinsic("launch.let_next")
 WAIT_BEFORE = Intrinsic("launch.wait_before")

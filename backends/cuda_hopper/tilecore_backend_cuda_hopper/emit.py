@@ -13,11 +13,10 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import dtype_of
 from tilecore.ir.expr import Call, Const, Expr, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
-from tilecore.ir.program import Kernel, Program
+from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lane_scope import LANE
-from tilecore.passes.overlap_launches import OVERLAPPED
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts

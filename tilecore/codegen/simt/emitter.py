@@ -21,7 +21,7 @@ from tilecore.codegen.simt.writer import Writer
 from tilecore.errors import Loc, UnsupportedError
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const, Expr, Load, const, walk
-from tilecore.ir.program import Kernel, Program
+from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.signature import kernel_arguments
 from tilecore.ir.stmts import (
     Allocate,
@@ -42,7 +42,6 @@ from tilecore.ir.stmts import (
     While,
 )
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.overlap_launches import OVERLAPPED
 from tilecore.target import Target
 
 _MOVES = ("lane.move", "lane.move_bounded")
