@@ -73,6 +73,24 @@ def attention(
     return found
 
 
+def attention_8_bit(
+    problem: AttentionProblem, arrays: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]
+) -> list[Bound]:
+    """Attention of 8-bit tensors, whose values in float64 are `arrays`; results are 16 bits wide.
+
+    Both products drop bits of their sums. Weights are rounded to 8 bits against the row's largest,
+    which is at least 2**6, so that each may lose half a subnormal: 2**-10 of 2**6.
+    """
+    out, *sums = attention(problem, arrays, values)
+    v = np.abs(arrays[2])
+    kept = tolerances.contraction("float32", problem.kv_len, inputs=problem.dtype)
+    group = problem.heads // problem.kv_heads
+    largest = np.repeat(v.max(axis=2, keepdims=True, initial=0.0), group, axis=1)
+    flushed = problem.kv_len * 2.0**-16 * largest
+    average = attention_reference(problem, *arrays[:2], v)[0]
+    return [out + kept.bound(average, average) + flushed + rounding(values[0], "float16"), *sums]
+
+
 def attention_backward(
     problem: AttentionProblem, arrays: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]
 ) -> list[Bound]:

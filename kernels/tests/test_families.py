@@ -45,6 +45,7 @@ LANES = (
 )
 """Numbers of targets as they occur: warps of 32 and 64 lanes, 64 to 227 KiB of shared memory."""
 
+FP8 = "float8_e4m3fn"
 _UNEQUAL = ((33, 33), (3, 100), (0, 5), (40, 7), (1, 1))
 SMALL: dict[str, tuple[Any, ...]] = {
     "add": (AddProblem(5, 33), AddProblem(1, 1, "float16"), AddProblem(0, 7)),
@@ -96,6 +97,11 @@ SMALL: dict[str, tuple[Any, ...]] = {
         AttentionProblem(1, 2, 33, 16, kv_len=7, right=0, has_sinks=True, has_lse=True),
         AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True, has_sinks=True),
         with_heads_inside(AttentionProblem(2, 4, 33, 16, kv_heads=2, kv_len=17, dim_v=8)),
+    ),
+    "flash_attention_fp8": (
+        AttentionProblem(1, 2, 33, 32, FP8),
+        AttentionProblem(2, 4, 17, 32, FP8, kv_heads=2, kv_len=70, right=0, has_lse=True),
+        AttentionProblem(1, 2, 33, 32, FP8, kv_len=7, right=0, dim_v=64, has_lse=True),
     ),
     "attention_backward": (
         AttentionProblem(1, 2, 33, 16, has_lse=True),
@@ -222,5 +228,11 @@ def test_wrong_problems_are_refused() -> None:
 
     with pytest.raises(LanguageError, match="multiple"):
         AttentionProblem(1, 4, 8, 8, kv_heads=3)
-    with pytest.raises(LanguageError, match="positive"):
-        AttentionProblem(1, 4, 8, 8, softmax_scale=-1.0)
+    for scale in (-1.0, 0.0, float("nan")):
+        for make in (
+            lambda scale: AttentionProblem(1, 4, 8, 8, softmax_scale=scale),
+            lambda scale: VarlenProblem(4, 8, 8, softmax_scale=scale),
+            lambda scale: DecodeProblem(1, 4, 8, 8, softmax_scale=scale),
+        ):
+            with pytest.raises(LanguageError, match="positive"):
+                make(scale)

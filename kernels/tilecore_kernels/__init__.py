@@ -11,6 +11,7 @@ from tilecore_kernels.attention_backward import ATTENTION_BACKWARD
 from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
+from tilecore_kernels.flash_attention_fp8 import FLASH_ATTENTION_FP8
 from tilecore_kernels.flash_decode import FLASH_DECODE
 from tilecore_kernels.flash_varlen import FLASH_VARLEN
 from tilecore_kernels.gemm import GEMM
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
         SPLIT_GEMM,
         GEMV,
         FLASH_ATTENTION,
+        FLASH_ATTENTION_FP8,
         ATTENTION_BACKWARD,
         FLASH_VARLEN,
         FLASH_DECODE,

@@ -37,6 +37,16 @@ def check_heads(heads: int, kv_heads: int) -> None:
         )
 
 
+def check_scale(softmax_scale: float | None) -> None:
+    """Refuse a factor of the scores that would turn their order.
+
+    Raises:
+        LanguageError: it is not positive.
+    """
+    if softmax_scale is not None and not softmax_scale > 0:
+        raise LanguageError("softmax_scale must be positive", got=softmax_scale)
+
+
 @dataclass(frozen=True, slots=True)
 class Strides:
     """Element strides of four (batch, heads, length, dim) tensors."""
@@ -109,8 +119,7 @@ class AttentionProblem:
         ):
             object.__setattr__(self, name, value)
         check_heads(self.heads, self.kv_heads)
-        if self.softmax_scale is not None and self.softmax_scale <= 0:
-            raise LanguageError("softmax_scale must be positive", got=self.softmax_scale)
+        check_scale(self.softmax_scale)
 
     @property
     def scale(self) -> float:

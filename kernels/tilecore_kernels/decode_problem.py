@@ -13,7 +13,7 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.language import GemmWarpPolicy
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_problem import AttentionProblem, check_heads
+from tilecore_kernels.attention_problem import AttentionProblem, check_heads, check_scale
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.tiles import (
     BLOCKS_TO_FILL,
@@ -71,8 +71,7 @@ class DecodeProblem:
         check_heads(self.heads, self.kv_heads)
         if self.page_size and self.page_size != pow2_at_least(self.page_size):
             raise LanguageError("page_size must be a power of two", got=self.page_size)
-        if self.softmax_scale is not None and self.softmax_scale <= 0:
-            raise LanguageError("softmax_scale must be positive", got=self.softmax_scale)
+        check_scale(self.softmax_scale)
 
     @property
     def group(self) -> int:

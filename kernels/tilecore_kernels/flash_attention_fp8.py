@@ -31,6 +31,7 @@ from tilecore_kernels.online_softmax import (
     to_log_sum,
     weigh_scores,
 )
+from tilecore_kernels.tiles import fits_registers, fits_shared, fits_threads, has_lanes
 
 DTYPE = "float8_e4m3fn"
 LIFT, SLACK = 6.0, 2.0
@@ -143,15 +144,17 @@ def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:
     return *tensors, *scales
 
 
+def dequantised(problem: AttentionProblem, *arrays: np.ndarray) -> Arrays:
+    """Q, K and V that the 8-bit tensors stand for, in float64."""
+    q, k, v, *scales = (array.astype(np.float64) for array in arrays)
+    q_scale, k_scale, v_scale = (scale[:, :, None, None] for scale in scales)
+    group = problem.heads // problem.kv_heads
+    return q * np.repeat(q_scale, group, axis=1), k * k_scale, v * v_scale
+
+
 def reference(problem: AttentionProblem, *arrays: np.ndarray) -> Arrays:
     """Attention of the tensors that the 8-bit ones stand for, in float64."""
-    q, k, v, *scales = arrays
-    group = problem.heads // problem.kv_heads
-    q_scale, k_scale, v_scale = (s.astype(np.float64)[:, :, None, None] for s in scales)
-    q64 = q.astype(np.float64) * np.repeat(q_scale, group, axis=1)
-    return attention_problem.reference(
-        problem, q64, k.astype(np.float64) * k_scale, v.astype(np.float64) * v_scale
-    )
+    return attention_problem.reference(problem, *dequantised(problem, *arrays))
 
 
 def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
@@ -160,12 +163,28 @@ def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...
     return ((out[0], "float16"), *rest)
 
 
+_TILES = ((128, 160), (128, 128), (128, 96), (128, 64), (64, 64), (32, 32))
+"""Queries and keys of a tile: keys are a multiple of the 32 that one product sums."""
+
+
 def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConfig]:
-    """Tiles for warps of whole rows; the key tile is a multiple of the 32 that one product sums."""
-    tiles = ((128, 160), (128, 128), (128, 96), (64, 64)) if problem.dim_v <= 128 else (
-        (128, 96), (128, 64), (64, 64),
-    )  # fmt: skip
-    return [AttentionConfig(q, k, 2, 2 * q) for q, k in tiles]
+    """Tiles for warps of whole rows that fit the target, the largest in front."""
+    found = [AttentionConfig(q, k, 2, 2 * q) for q, k in _TILES]
+    if not has_lanes(target):
+        return found
+    # Wide accumulators leave registers for fewer scores: both products have theirs at once.
+    most_keys = 160 if problem.dim_v <= 128 else 96
+    return [c for c in found if c.block_k <= most_keys and _is_legal(c, problem, target)]
+
+
+def _is_legal(config: AttentionConfig, problem: AttentionProblem, target: Target) -> bool:
+    q, k, dim, dim_v = config.block_q, config.block_k, problem.dim, problem.dim_v
+    smem_bytes = q * dim + config.num_stages * k * (dim + dim_v) + q * k  # 8-bit elements
+    return (
+        fits_threads(config.threads, target)
+        and fits_shared(smem_bytes, target)
+        and fits_registers(q * (5 * k + 4 * dim_v), config.threads, target, share=0.9)
+    )
 
 
 FLASH_ATTENTION_FP8 = Family(

@@ -12,7 +12,12 @@ from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, check_heads
+from tilecore_kernels.attention_problem import (
+    AttentionConfig,
+    AttentionProblem,
+    check_heads,
+    check_scale,
+)
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.tiles import ceildiv, pow2_at_least
 
@@ -58,6 +63,7 @@ class VarlenProblem:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "dim_v", self.dim_v or self.dim)
         check_heads(self.heads, self.kv_heads)
+        check_scale(self.softmax_scale)
         if self.page_size and self.page_size != pow2_at_least(self.page_size):
             raise LanguageError("page_size must be a power of two", got=self.page_size)
 

@@ -19,6 +19,7 @@ from tilecore_kernels.attention_problem import (
 )
 from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
+from tilecore_kernels.flash_attention_fp8 import DTYPE, dequantised
 from tilecore_kernels.score_mods import Alibi, Softcap
 from tilecore_kernels.varlen_problem import VarlenProblem, sequences_of
 
@@ -63,6 +64,31 @@ def attention(
     out, *others = experiment.outputs
     stored = np.ascontiguousarray(out.swapaxes(1, 2)).swapaxes(1, 2)
     return replace(experiment, outputs=(stored, *others))
+
+
+def attention_8_bit(
+    rng: np.random.Generator,
+    q_len: int,
+    dim: int = 32,
+    heads: int = 2,
+    batch: int = 1,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    causal: bool = False,
+    **problem: Any,
+) -> Experiment:
+    """Flash attention of float8_e4m3fn tensors with one scale a head."""
+    p = AttentionProblem(
+        batch, heads, q_len, dim, DTYPE, right=0 if causal else None, **problem
+    )  # fmt: skip
+    config = AttentionConfig(*(tile or [64, 64]), num_stages, threads)
+    arrays = FAMILIES["flash_attention_fp8"].inputs(p, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        return bounds.attention_8_bit(p, dequantised(p, *arrays), values)
+
+    return experiment_of("flash_attention_fp8", p, config, arrays, allowed)
 
 
 def attention_backward(
@@ -184,4 +210,6 @@ def mla_decode(
     return _decode(rng, "mla_decode", p, tile or [16, 32], threads, num_stages, num_splits)
 
 
-BUILDERS: tuple[Any, ...] = (attention, attention_backward, flash_varlen, flash_decode, mla_decode)
+BUILDERS: tuple[Any, ...] = (
+    attention, attention_8_bit, attention_backward, flash_varlen, flash_decode, mla_decode,
+)  # fmt: skip
