@@ -12,6 +12,7 @@ from tilecore.hooks.context import Context
 from tilecore.ir.program import Program
 from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
+from tilecore.passes.count_slots import count_slots
 from tilecore.passes.defer_sums import defer_sums
 from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
@@ -54,4 +55,4 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     overlap_launches,
     mark_scheduled,
 )
-LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets, plain_divisions)
+LOWERING_PASSES: tuple[Pass, ...] = (lower_lanes, hoist_offsets, count_slots, plain_divisions)
