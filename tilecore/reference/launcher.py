@@ -27,10 +27,14 @@ class ReferenceLauncher:
         program: a program of the TILE level.
         exact_dtypes: round floats to their dtype at every operation and store, so that results
             look like a device's; False keeps float64 until the final store.
+        check_uninitialised: fault when on-chip memory is used before it was written.
     """
 
-    def __init__(self, program: Program, exact_dtypes: bool = False) -> None:
+    def __init__(
+        self, program: Program, exact_dtypes: bool = False, check_uninitialised: bool = True
+    ) -> None:
         self.program = program
+        self.check_uninitialised = check_uninitialised
         self.exact_dtypes = exact_dtypes
 
     def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
@@ -64,7 +68,12 @@ class ReferenceLauncher:
                 count = int(scalar(item.shape[-1], frame))
                 packed.append((item, named[item.name]))
                 named[item.name] = unpack_elements(named[item.name], item.dtype, count)
-        results = run(self.program, named, exact_dtypes=self.exact_dtypes)
+        results = run(
+            self.program,
+            named,
+            exact_dtypes=self.exact_dtypes,
+            check_uninitialised=self.check_uninitialised,
+        )
         for item, raw in packed:
             if item.name in results:
                 _put_back(raw, named[item.name], item)
