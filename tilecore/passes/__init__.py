@@ -32,12 +32,14 @@ from tilecore.passes.resolve_aliases import resolve_aliases
 from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.stage_stores import stage_stores
+from tilecore.passes.unbounded_nests import unbounded_nests
 
 Pass = Callable[[Program, Context], Program]
 
 SCHEDULING_PASSES: tuple[Pass, ...] = (
     lane_branches,
     resolve_aliases,
+    unbounded_nests,
     lane_tiles,
     normalize_tiles,
     infer_layouts,

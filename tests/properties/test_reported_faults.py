@@ -1,0 +1,302 @@
+"""Kinds of fault that users of tile languages report; README.md says where the others are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilecore
+import tilecore.language as T
+from tilecore.hooks.manager import installed_backends
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+
+HOST = "cpu_llvm"
+BACKENDS = [
+    name for name in (HOST, "cuda_ampere", "cuda_hopper", "rocm_cdna3")
+    if name in installed_backends()
+]  # fmt: skip
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def kernel_on(backend: str, program: Any, **options: Any) -> Any:
+    if backend == "reference":
+        return tilecore.compile(program, device="reference", **options)
+    device = "native" if backend == HOST else "emulator"
+    return tilecore.compile(program, backend, device=device, **options)
+
+
+def agree(backend: str, program: Any, *arrays: np.ndarray) -> None:
+    """The backend writes what the reference interpreter writes, bit by bit."""
+    expected = [array.copy() for array in arrays]
+    kernel_on("reference", program)(*expected)
+    came = [array.copy() for array in arrays]
+    kernel_on(backend, program)(*came)
+    for place, (left, right) in enumerate(zip(came, expected, strict=True)):
+        np.testing.assert_array_equal(left, right, err_msg=f"argument {place} on {backend}")
+
+
+def whole_numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    values = np.random.default_rng(seed).integers(-4, 5, shape)
+    return values.astype(numpy_dtype(dtype_of(dtype)))
+
+
+# --- pipelines --------------------------------------------------------------------------------
+
+
+def carried(kind: str, stages: int, threads: int) -> Any:
+    """A pipelined loop that reads what an earlier round wrote, or wrote where a later one reads."""
+    rounds, width = 6, 32
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rounds + 1, width), "float32"),
+        B: T.Tensor((rounds, width), "float32"),
+        out: T.Tensor((width,), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            s = T.alloc_shared((width,), "float32")
+            t = T.alloc_shared((width,), "float32")
+            f = T.alloc_fragment((width,), "float32")
+            T.clear(f)
+            T.copy(B[0, :], t)  # touched before the loop, in it, and after it
+            for k in T.Pipelined(rounds, num_stages=stages):
+                T.copy(A[k, :], s)
+                for i in T.Parallel(width):
+                    f[i] = f[i] * 2 + s[i]
+                if kind == "write the next round's rows":
+                    for i in T.Parallel(width):
+                        A[k + 1, i] = f[i]
+                elif kind == "add to the next round's rows":
+                    for i in T.Parallel(width):
+                        T.atomic_add(A[k + 1, i], f[i] + 1)
+                elif kind == "write the rows behind":
+                    T.copy(B[k, :], t)
+                    for i in T.Parallel(width):
+                        A[k, i] = t[width - 1 - i]
+                elif kind == "rewrite the copied tile":
+                    for i in T.Parallel(width):
+                        s[i] = s[i] + f[width - 1 - i]
+                    for i in T.Parallel(width):
+                        t[i] = t[i] + s[width - 1 - i]
+            for i in T.Parallel(width):
+                out[i] = f[i] + t[i] + s[i]
+
+    return main
+
+
+KINDS = (
+    "write the next round's rows", "add to the next round's rows", "write the rows behind",
+    "rewrite the copied tile", "nothing else",
+)  # fmt: skip
+
+
+@each_backend
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pipeline_reorders_no_write_and_no_atomic(kind: str, backend: str) -> None:
+    variants = [(0, 32), (2, 64), (3, 96), (4, 32)] if backend == HOST else [(2, 64), (3, 32)]
+    for stages, threads in variants:
+        a, b = whole_numbers(7, 32), whole_numbers(6, 32, seed=1)
+        agree(backend, carried(kind, stages, threads), a, b, np.zeros(32, np.float32))
+
+
+# --- atomics ----------------------------------------------------------------------------------
+
+PAIRS = [
+    ("float32", "float16"), ("float32", "bfloat16"), ("float32", "int32"), ("float16", "float32"),
+    ("bfloat16", "float32"), ("int32", "int8"), ("int32", "float32"), ("int32", "uint8"),
+]  # fmt: skip
+
+
+@each_backend
+@pytest.mark.parametrize(("to", "of"), PAIRS)
+def test_atomics_between_dtypes(to: str, of: str, backend: str) -> None:
+    @T.prim_func
+    def main(x: T.Tensor((48, 20), of), y: T.Tensor((20,), to), z: T.Tensor((48, 20), to)):
+        with T.Kernel(2, threads=64) as block:
+            tile = T.alloc_shared((24, 20), of)
+            T.copy(x[block * 24, 0], tile)
+            for i, j in T.Parallel(24, 20):
+                T.atomic_add(y[j], tile[i, j])
+            T.atomic_add(z[block * 24, 0], tile)
+
+    x = np.abs(whole_numbers(48, 20, dtype="int32")).astype(numpy_dtype(dtype_of(of)))
+    y, z = np.zeros(20, numpy_dtype(dtype_of(to))), np.ones((48, 20), numpy_dtype(dtype_of(to)))
+    agree(backend, main, x, y, z)
+
+
+# --- fragments --------------------------------------------------------------------------------
+
+
+@each_backend
+@pytest.mark.parametrize(("m", "n", "threads"), [(24, 40, 96), (7, 10, 64), (16, 33, 128)])
+def test_loops_of_different_extent_over_one_fragment(
+    m: int, n: int, threads: int, backend: str
+) -> None:
+    @T.prim_func
+    def main(x: T.Tensor((m, n), "float32"), y: T.Tensor((m, n), "float32")):
+        with T.Kernel(1, threads=threads):
+            f = T.alloc_fragment((m, n), "float32")
+            row = T.alloc_fragment((m,), "float32")
+            T.copy(x, f)
+            for i, j in T.Parallel(m, n // 2):
+                f[i, j] = f[i, j] * 2
+            for i, j in T.Parallel(m // 2, n):
+                f[i, j] = f[i, j] + 1
+            for j in T.Parallel(n):
+                f[m - 1, j] = f[m - 1, j] - 3
+            for i in T.Parallel(m):
+                row[i] = f[i, n - 1]
+            for i, j in T.Parallel(m, n // 3):
+                f[i, j + n // 3] = f[i, j + n // 3] + row[i]
+            T.copy(f, y)
+
+    agree(backend, main, whole_numbers(m, n), np.zeros((m, n), np.float32))
+
+
+@each_backend
+@pytest.mark.parametrize("threads", [32, 96, 160])
+def test_slices_and_padded_rows_in_tile_operations(threads: int, backend: str) -> None:
+    @T.prim_func
+    def main(
+        x: T.StridedTensor((20, 24), (40, 1), "float32"),
+        sums: T.Tensor((3, 12), "float32"),
+        scan: T.Tensor((12, 16), "float32"),
+        all_of_it: T.Tensor((20, 24), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            s = T.alloc_shared((20, 24), "float32")
+            part = T.alloc_shared((12, 16), "float32")
+            row = T.alloc_fragment((12,), "float32")
+            T.copy(x, s)
+            T.reduce_sum(s[4:16, 3:19], row, dim=1)
+            T.copy(row, sums[0, :])
+            T.reduce_max(s[4:16, 3:19], row, dim=1)
+            T.copy(row, sums[1, :])
+            T.reduce_absmax(s[8:20, 0:7], row, dim=1)
+            T.copy(row, sums[2, :])
+            T.copy(s[4:16, 3:19], part)
+            T.cumsum(part, part, dim=1)
+            T.copy(part, scan)
+            T.fill(s[1:3, 5:11], 9)
+            T.copy(s[10:14, 0:5], s[0:4, 19:24])
+            T.copy(s, all_of_it)
+
+    padded = whole_numbers(20, 40)
+    outputs = [np.zeros(shape, np.float32) for shape in ((3, 12), (12, 16), (20, 24))]
+    expected = [array.copy() for array in outputs]
+    kernel_on("reference", main)(padded[:, :24], *expected)
+    kernel_on(backend, main)(padded[:, :24], *outputs)
+    for left, right in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+# --- sizes ------------------------------------------------------------------------------------
+
+
+@each_backend
+def test_an_output_whose_size_a_later_argument_tells(backend: str) -> None:
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        table: T.Tensor((m, n), "int32"),
+        total: T.Tensor((m,), "int32"),
+        rows: T.Tensor((m,), "int32"),
+        columns: T.Tensor((n,), "int32"),
+    ):
+        held = T.alloc_global((n, m), "int32")
+        with T.Kernel(T.ceildiv(m, 8), threads=32) as block:
+            for i, j in T.Parallel(8, n):
+                table[block * 8 + i, j] = rows[block * 8 + i] + columns[j]
+            for i, j in T.Parallel(8, n):
+                if block * 8 + i < m:
+                    held[j, block * 8 + i] = columns[j]
+        with T.Kernel(m, threads=32) as row:
+            one = T.alloc_var("int32", init=0)
+            for j in T.serial(n):
+                one += held[j, row]
+            total[row] = one
+
+    kernel = kernel_on(backend, main, out_idx=[0, 1])
+    for sizes in ((5, 3), (20, 1), (0, 4), (1, 17), (5, 3)):
+        rows, columns = (np.arange(1, size + 1, dtype=np.int32) for size in sizes)
+        table, total = kernel(rows, columns)
+        assert table.shape == sizes and total.shape == sizes[:1]
+        np.testing.assert_array_equal(table, rows[:, None] + columns[None, :])
+        np.testing.assert_array_equal(total, np.full(sizes[0], columns.sum()))
+
+
+@each_backend
+def test_nests_and_copies_over_extents_of_the_call(backend: str) -> None:
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        x: T.Tensor((m, n), "int32"),
+        y: T.Tensor((m, n), "int32"),
+        z: T.Tensor((m, n), "int32"),
+        count: T.Tensor((1,), "int32"),
+    ):
+        with T.Kernel(1, threads=64):
+            T.copy(x, y)
+            for i, j in T.Parallel(m, n):
+                z[i, j] = y[i, j] + i * 100 + j
+                T.atomic_add(count[0], 1)
+            for j, i in T.Parallel(n, m // 2):
+                z[i, j] = z[i, j] * 2
+            T.fill(y, 7)
+
+    kernel = kernel_on(backend, main)
+    for sizes in ((3, 5), (1, 700), (300, 2), (0, 4), (4, 0)):
+        x = whole_numbers(*sizes, dtype="int32")
+        y, z, count = np.zeros_like(x), np.zeros_like(x), np.zeros(1, np.int32)
+        kernel(x, y, z, count)
+        i, j = np.indices(sizes)
+        expected = x + i * 100 + j
+        expected[: sizes[0] // 2] *= 2
+        np.testing.assert_array_equal(z, expected)
+        assert (y == 7).all() and count[0] == x.size
+
+
+@each_backend
+def test_grids_from_none_to_many_blocks(backend: str) -> None:
+    a, b, c = T.dynamic("a"), T.dynamic("b"), T.dynamic("c")
+
+    @T.prim_func
+    def main(x: T.Tensor((a, b, c), "int32"), count: T.Tensor((1,), "int32")):
+        with T.Kernel(c, b, a, threads=32) as (bx, by, bz):
+            x[bz, by, bx] = x[bz, by, bx] + bx + by * 2 + bz * 3
+            T.atomic_add(count[0], 1)
+
+    kernel = kernel_on(backend, main)
+    for sizes in ((0, 2, 3), (2, 0, 3), (2, 3, 0), (0, 0, 0), (1, 1, 1), (3, 2, 300), (300, 2, 1)):
+        x, count = np.ones(sizes, np.int32), np.zeros(1, np.int32)
+        kernel(x, count)
+        i, j, k = np.indices(sizes)
+        np.testing.assert_array_equal(x, 1 + k + j * 2 + i * 3)
+        assert count[0] == x.size
+
+
+@pytest.mark.slow
+@each_backend
+def test_elements_past_two_to_the_31(backend: str) -> None:
+    """Offsets of 32 bits would wrap; 2.1 GB, and one block for each row."""
+    rows, columns = 8200, 2**18
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(x: T.Tensor((n, columns), "int8"), y: T.Tensor((n,), "int32")):
+        with T.Kernel(n, threads=32) as row:
+            for j in T.Parallel(32):
+                x[row, columns - 32 + j] = x[row, columns - 32 + j] + 1
+            y[row] = x[row, columns - 1]
+
+    x, y = np.zeros((rows, columns), np.int8), np.zeros(rows, np.int32)
+    x[:, -1] = np.arange(rows) % 100
+    assert x.size > 2**31
+    kernel_on(backend, main)(x, y)
+    np.testing.assert_array_equal(y, np.arange(rows) % 100 + 1)
+    np.testing.assert_array_equal(x[:, -2], np.ones(rows, np.int8))
+    assert not x[:, :64].any()
