@@ -52,7 +52,7 @@ def model(program: Program) -> PerformanceModel | None:
     kernels = tuple(kernel for kernel in made if kernel is not None)
     notes = _notes(program)
     if any(kernel.bound == "power" for kernel in kernels):
-        notes = (public.CIRCULAR, *notes)
+        notes = (public.POWER_BOUND, *notes)
     return PerformanceModel(kernels, ASSUMPTIONS + notes, _figures(program))
 
 
@@ -87,7 +87,7 @@ def _kernel(program: Program, kernel: Kernel) -> KernelModel | None:
         "Infinity Cache": public.XCDS * _tensor_bytes(program)
         / public.INFINITY_CACHE_BYTES_A_SECOND,
         "HBM": _tensor_bytes(program) / public.HBM_BYTES_A_SECOND,
-        "power": operations / (public.MOST_ACHIEVABLE * _peak(segments)),
+        "power": blocks * waves * _joules(segments) / public.BOARD_WATTS,
     }  # fmt: skip
     bound = max(times, key=times.__getitem__)
     seconds = START_SECONDS + times[bound]
@@ -160,14 +160,10 @@ def _operations(name: str) -> float:
     return times * operations
 
 
-def _peak(segments: list[Segment]) -> float:
-    """Operations a second of the fastest matrix instruction in use, at the peak clock."""
-    rates = [
-        _operations(name) / _cycles(name)
-        for s in segments for name in s if name.startswith("mma.")
-    ]  # fmt: skip
-    per_unit = max(rates, default=256.0) * public.SIMDS
-    return per_unit * public.COMPUTE_UNITS * public.PEAK_CLOCK_HZ
+def _joules(segments: list[Segment]) -> float:
+    """Energy of one wavefront's matrix work: by the time that it keeps a matrix unit busy."""
+    busy = sum(n * _cycles(name) for s in segments for name, n in s.items() if name[:4] == "mma.")
+    return busy * public.OPERATIONS_A_CYCLE * public.JOULES_AN_OPERATION
 
 
 def _tensor_bytes(program: Program) -> float:
