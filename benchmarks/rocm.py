@@ -1,12 +1,15 @@
-"""Gemm and attention beside torch on an MI300X, each with the prediction of the static model.
+"""Gemm, attention and decoding beside torch on an MI300X, with the static model's predictions.
 
-    python benchmarks/rocm.py [gemm fp8 attention] [--configs N] [--json FILE]
+    python benchmarks/rocm.py [gemm fp8 scaled attention decode mla] [--configs N] [--json FILE]
     python benchmarks/rocm.py --compile-only        # no device, no torch: what would be run
 
 Needs torch for ROCm, whose products are hipBLASLt's and whose attention is AOTriton's; AITER is a
-peer where it is installed. Every result is checked against float32 in the same run before it is
-timed. Times are medians of events, with the caches flushed between calls. Above 1 a ratio means
-that this project is faster. Exit status 1 when a configuration was wrong or could not run.
+peer where it is installed. Every result is checked in the same run before it is timed, against
+float32 on the device or float64 on the host. Every configuration is measured in every schedule that
+changes its code (`rocm_rows.VARIANTS`). Times are medians of events, with the caches flushed
+between calls. Above 1 a ratio means that this project is faster. Exit status 1 when a configuration
+was wrong or could not run. With ``--compile-only`` a table of registers, LDS, spills, planned and
+reached occupancy; exit status 1 when something spills or misses its plan.
 """
 
 from __future__ import annotations
@@ -18,88 +21,30 @@ import statistics
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from rocm_rows import (
+    BACKEND,
+    GROUPS,
+    VARIANTS,
+    Row,
+    lowered,
+    predicted,
+    print_table,
+    rate,
+    rows,
+    short,
+    variants_of,
+)
+
 import tilecore
-from tilecore.compiler import lower
-from tilecore.hooks.manager import hooks_of, targets_of
-from tilecore.hooks.records import CompileOptions
+from tilecore.hooks.manager import targets_of
 from tilecore_kernels.attention_problem import AttentionProblem
-from tilecore_kernels.family import Family
-from tilecore_kernels.flash_attention import FLASH_ATTENTION
-from tilecore_kernels.gemm import GEMM, GemmProblem
+from tilecore_kernels.gemm import GemmProblem
 
-BACKEND = "rocm_cdna3"
 FLUSH_BYTES = 512 << 20  # twice the Infinity Cache
-LIMIT = 1e-2  # relative error of bfloat16 results against float32; FNUZ operands are exact
-GROUPS = ("gemm", "fp8", "attention")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One problem of a group."""
-
-    group: str
-    family: Family
-    problem: Any
-
-    @property
-    def label(self) -> str:
-        """What is multiplied, in a few words."""
-        p = self.problem
-        if isinstance(p, GemmProblem):
-            return f"{p.dtype} {p.m}x{p.n}x{p.k} {'NT' if p.transpose_b else 'NN'}"
-        mask = "causal" if p.right is not None else "full"
-        return f"{p.dtype} b{p.batch} h{p.heads}/{p.kv_heads} s{p.q_len} d{p.dim} {mask}"
-
-
-def rows(groups: list[str]) -> Iterator[Row]:
-    """All problems, the two of the static model first in their groups."""
-    for size in (8192, 4096, 16384):
-        for transpose_b in (True, False):
-            problem = GemmProblem(size, size, size, "bfloat16", transpose_b=transpose_b)
-            if "gemm" in groups:
-                yield Row("gemm", GEMM, problem)
-    for size in (8192, 4096):
-        fnuz = GemmProblem(size, size, size, "float8_e4m3fnuz", "bfloat16", transpose_b=True)
-        if "fp8" in groups:
-            yield Row("fp8", GEMM, fnuz)
-    for batch, heads, kv_heads, length, dim in (
-        (1, 16, 16, 16384, 128), (4, 48, 48, 4096, 128), (2, 64, 8, 8192, 128),
-        (1, 32, 32, 16384, 64),
-    ):  # fmt: skip
-        for right in (None, 0):
-            attention = AttentionProblem(
-                batch, heads, length, dim, "bfloat16", kv_heads=kv_heads, right=right
-            )
-            if "attention" in groups:
-                yield Row("attention", FLASH_ATTENTION, attention)
-
-
-def predicted(row: Row, config: Any) -> float | None:
-    """TFLOP/s of useful work by the static model; None without one."""
-    (target,) = targets_of(BACKEND)
-    lowered = lower(row.family.program(row.problem, config), BACKEND)
-    found = hooks_of(BACKEND).call(
-        "tilecore_model", program=lowered.stages[-1][1], target=target, options=CompileOptions()
-    )
-    seconds = sum(kernel.seconds for kernel in found.kernels) if found else 0.0
-    return row.family.flops(row.problem) / seconds / 1e12 if seconds else None
-
-
-def compile_only(row: Row, count: int) -> bool:
-    """Compile what would be run and print its resources; True when nothing failed or spilled."""
-    (target,) = targets_of(BACKEND)
-    good = True
-    for config in list(row.family.configs(row.problem, target))[:count]:
-        kernel = tilecore.compile(row.family.program(row.problem, config), BACKEND)
-        spilled = sum(r.spill_bytes or 0 for r in kernel.resources)
-        good = good and not spilled
-        tera = predicted(row, config)
-        print(f"{row.label}: {config}: {kernel.resources[-1].registers} registers, {spilled} bytes "
-              f"spilled, {tera or 0:.0f} TFLOP/s predicted", flush=True)  # fmt: skip
-    return good
+LIMIT = 1e-2  # relative error of bfloat16 results; FNUZ operands are exact
 
 
 def torch_with_device() -> Any | None:
@@ -126,9 +71,12 @@ def milliseconds(torch: Any, call: Callable[[], Any], repeat: int = 30) -> float
     return statistics.median(times[5:])
 
 
-def tensors(torch: Any, row: Row) -> tuple[tuple[Any, ...], Any, Callable[[], float]]:
-    """(inputs, output, relative error of the output against float32)."""
-    p, dtype = row.problem, getattr(torch, row.problem.dtype)
+def tensors(torch: Any, row: Row) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[], float]]:
+    """(inputs, outputs, relative error of the first output)."""
+    p = row.problem
+    if not isinstance(p, GemmProblem | AttentionProblem):
+        return _from_host(torch, row)
+    dtype = getattr(torch, p.dtype)
 
     def made(*shape: int) -> Any:
         return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
@@ -137,13 +85,30 @@ def tensors(torch: Any, row: Row) -> tuple[tuple[Any, ...], Any, Callable[[], fl
         a, b = made(p.m, p.k), made(*((p.n, p.k) if p.transpose_b else (p.k, p.n)))
         out = torch.empty(p.m, p.n, device="cuda", dtype=getattr(torch, p.result_dtype))
         right = (b.T if p.transpose_b else b).float()
-        return (a, b), out, lambda: _error(out[:512], a[:512].float() @ right)
+        return (a, b), (out,), lambda: _error(out[:512], a[:512].float() @ right)
     q = made(p.batch, p.heads, p.q_len, p.dim)
     k, v = (made(p.batch, p.kv_heads, p.kv_len, d) for d in (p.dim, p.dim_v))
     out = torch.empty(p.batch, p.heads, p.q_len, p.dim_v, device="cuda", dtype=dtype)
     head = slice(0, 1)
     want = _attend(torch, q[:, head].float(), k[:, head].float(), v[:, head].float(), p)
-    return (q, k, v), out, lambda: _error(out[:, head], want)
+    return (q, k, v), (out,), lambda: _error(out[:, head], want)
+
+
+def _from_host(torch: Any, row: Row) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    """Inputs and the float64 reference of the kernel's own family."""
+    arrays = row.family.inputs(row.problem, np.random.default_rng(0))
+    (want, *_) = row.family.reference(row.problem, *arrays)
+    expected = torch.from_numpy(np.ascontiguousarray(want, np.float32)).cuda()
+    inputs = tuple(
+        torch.from_numpy(np.ascontiguousarray(a).view(np.uint8)).cuda()
+        .view(getattr(torch, a.dtype.name)).reshape(a.shape)
+        for a in arrays
+    )  # fmt: skip
+    outputs = tuple(
+        torch.empty(shape, device="cuda", dtype=getattr(torch, dtype))
+        for shape, dtype in row.family.outputs(row.problem)
+    )
+    return inputs, outputs, lambda: _error(outputs[0], expected)
 
 
 def _attend(torch: Any, q: Any, k: Any, v: Any, p: AttentionProblem) -> Any:
@@ -157,62 +122,95 @@ def _error(got: Any, want: Any) -> float:
 def peers(torch: Any, row: Row, inputs: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names and calls of what others offer for the same problem."""
     p = row.problem
-    if isinstance(p, GemmProblem):
+    if row.group in ("fp8", "scaled"):
+        yield from _scaled_peers(torch, row, inputs)
+    elif isinstance(p, GemmProblem):
         a, b = inputs
         right = b.T if p.transpose_b else b
-        if row.group == "fp8":
-            one = torch.ones((), device="cuda")
-            yield (
-                "torch (hipBLASLt)",
-                lambda: torch._scaled_mm(
-                    a, right, scale_a=one, scale_b=one, out_dtype=getattr(torch, p.result_dtype)
-                ),
-            )
-            return
         yield "torch (hipBLASLt)", lambda: torch.mm(a, right)
-        return
-    q, k, v = inputs
-    group, causal = p.heads // p.kv_heads, p.right is not None
-    wide_k, wide_v = (t.repeat_interleave(group, 1) if group > 1 else t for t in (k, v))
-    yield "torch (AOTriton)", lambda: _attend(torch, q, wide_k, wide_v, p)
-    if importlib.util.find_spec("aiter") is not None:
-        import aiter
+    elif isinstance(p, AttentionProblem):
+        q, k, v = inputs
+        group, causal = p.heads // p.kv_heads, p.right is not None
+        wide_k, wide_v = (t.repeat_interleave(group, 1) if group > 1 else t for t in (k, v))
+        yield "torch (AOTriton)", lambda: _attend(torch, q, wide_k, wide_v, p)
+        if importlib.util.find_spec("aiter") is not None:
+            import aiter
 
-        swapped = [t.transpose(1, 2).contiguous() for t in inputs]
-        yield "AITER", lambda: aiter.flash_attn_func(*swapped, causal=causal)
+            swapped = [t.transpose(1, 2).contiguous() for t in inputs]
+            yield "AITER", lambda: aiter.flash_attn_func(*swapped, causal=causal)
+    elif row.group == "decode" and not p.page_size:
+        q, k, v = inputs[0].unsqueeze(2), inputs[1], inputs[2]
+        attend = torch.nn.functional.scaled_dot_product_attention
+        yield "torch (attention)", lambda: attend(q, k, v, enable_gqa=True)
+
+
+def _scaled_peers(
+    torch: Any, row: Row, inputs: tuple[Any, ...]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """torch's product of 8-bit floats, where it has one: one factor a tensor."""
+    p = row.problem
+    if getattr(p, "scaling", "tensor") != "tensor" or not p.dtype.endswith("fnuz"):
+        return
+    one = torch.ones((), device="cuda")
+    a, b, *scales = inputs
+    of_a, of_b = (s.reshape(()) for s in scales) if scales else (one, one)
+    out = getattr(torch, getattr(p, "result_dtype", None) or p.out_dtype)
+    yield (
+        "torch (hipBLASLt)",
+        lambda: torch._scaled_mm(a, b.T, scale_a=of_a, scale_b=of_b, out_dtype=out),
+    )
+
+
+def measure_one(
+    torch: Any, row: Row, config: Any, variant: str, data: tuple[Any, ...]
+) -> dict[str, Any]:
+    """One configuration in one schedule, checked and timed.
+
+    Raises:
+        ValueError: the result is wrong.
+    """
+    inputs, outputs, error_of = data
+    program = row.family.program(row.problem, config)
+    kernel = tilecore.compile(program, BACKEND, options=VARIANTS[variant])
+    for out in outputs:
+        out.fill_(float("nan"))
+    kernel(*inputs, *outputs)
+    error = error_of()
+    if not error <= LIMIT:
+        raise ValueError(f"wrong result: relative error {error:.3g}")
+    ms = milliseconds(torch, lambda: kernel(*inputs, *outputs))
+    model = predicted(row, lowered(row, config, variant))
+    return {"ms": ms, "config": short(config), "schedule": variant or "default", "error": error,
+            "rate": rate(row, ms * 1e-3), "predicted": rate(row, model)}  # fmt: skip
 
 
 def measure(torch: Any, row: Row, count: int, out_rows: list[dict[str, Any]]) -> bool:
     """Time the first configurations and the peers of one row; True when all were right."""
     (target,) = targets_of(BACKEND)
-    inputs, out, error_of = tensors(torch, row)
-    tera, good = row.family.flops(row.problem) / 1e12, True
-    found: dict[str, Any] = {"group": row.group, "problem": row.label, "tflops": 0.0}
+    data, good = tensors(torch, row), True
+    tried: list[dict[str, Any]] = []
     for config in list(row.family.configs(row.problem, target))[:count]:
+        for variant in variants_of(row, config):
+            try:
+                found = measure_one(torch, row, config, variant, data)
+                print(f"  {json.dumps(found)}", flush=True)
+                tried.append(found)
+            except Exception as failure:  # the other configurations and rows still count
+                traceback.print_exc(limit=-2)
+                print(f"  FAILED {short(config)} {variant}: {failure}", flush=True)
+                good = False
+    best = min(tried, key=lambda found: found["ms"], default={})
+    result: dict[str, Any] = {"group": row.group, "problem": row.label, "best": best,
+                              "all": tried, "peers": {}}  # fmt: skip
+    for name, call in peers(torch, row, data[0]):
         try:
-            kernel = tilecore.compile(row.family.program(row.problem, config), BACKEND)
-            out.fill_(float("nan"))
-            kernel(*inputs, out)
-            error = error_of()
-            if not error <= LIMIT:
-                raise ValueError(f"wrong result: relative error {error:.3g}")
-            ms = milliseconds(torch, lambda kernel=kernel: kernel(*inputs, out))
-            print(f"  {config}: {tera / ms * 1e3:.0f} TFLOP/s, error {error:.2g}", flush=True)
-            if tera / ms * 1e3 > found["tflops"]:
-                found |= {"tflops": tera / ms * 1e3, "config": str(config), "error": error,
-                          "predicted": predicted(row, config)}  # fmt: skip
-        except Exception as failure:  # the other configurations and rows still count
-            traceback.print_exc(limit=-2)
-            print(f"  FAILED {config}: {failure}", flush=True)
-            good = False
-    for name, call in peers(torch, row, inputs):
-        try:
-            found[f"{name} tflops"] = tera / milliseconds(torch, call) * 1e3
-            found[f"ratio to {name}"] = found["tflops"] / found[f"{name} tflops"]
+            ms = milliseconds(torch, call)
+            ratio = ms / best["ms"] if best else 0.0
+            result["peers"][name] = {"ms": ms, "rate": rate(row, ms * 1e-3), "ratio": ratio}
         except Exception as failure:
             print(f"  peer {name} failed: {failure}", flush=True)
-    out_rows.append(found)
-    print("ROW", json.dumps(found), flush=True)
+    out_rows.append(result)
+    print("ROW", json.dumps(result), flush=True)
     return good
 
 
@@ -226,8 +224,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = list(rows(options.groups or list(GROUPS)))
     if options.compile_only:
-        results = [compile_only(row, options.configs) for row in chosen]
-        return 0 if all(results) else 1
+        return 0 if print_table(chosen, options.configs) else 1
     torch = torch_with_device()
     if torch is None:
         print("torch for ROCm with a device is needed: nothing was measured", file=sys.stderr)
@@ -235,8 +232,14 @@ def main() -> int:
     measured: list[dict[str, Any]] = []
     good = True
     for row in chosen:
-        print(f"== {row.group}: {row.label}", flush=True)
-        good = measure(torch, row, options.configs, measured) and good
+        print(f"== {row.label}", flush=True)
+        try:
+            good = measure(torch, row, options.configs, measured) and good
+        except Exception:  # out of memory, say: the other rows still count
+            traceback.print_exc()
+            print(f"  FAILED {row.label}", flush=True)
+            good = False
+        torch.cuda.empty_cache()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(measured, file, indent=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tilecore_backend_rocm.device import probe_device
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "benchmarks" / "on_mi300x.sh"
-STEPS = ["device", "torch", "backend-tests", "conformance", "benchmarks"]
+STEPS = ["device", "torch", "table", "backend-tests", "conformance", "benchmarks"]
 
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the repository's script is elsewhere")
 
@@ -59,8 +60,8 @@ def test_all_steps_run_and_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "step"), [("--level run", "conformance"), ("benchmarks/rocm.py", "benchmarks"),
-                        ("import torch", "torch")],
+    ("fails", "step"), [("--level run", "conformance"), ("rocm.py --configs", "benchmarks"),
+                        ("import torch", "torch"), ("--compile-only", "table")],
 )  # fmt: skip
 def test_a_failed_step_is_named_and_the_others_still_run(
     tmp_path: Path, fails: str, step: str
@@ -75,6 +76,52 @@ def test_without_a_device_nothing_is_measured(tmp_path: Path) -> None:
     done, text = run(tmp_path, "tilecore_probe_device")
     assert done.returncode == 2 and "NOTHING WAS MEASURED" in text
     assert "===== conformance" not in text
+
+
+def test_missing_packages_are_installed_or_nothing_is_measured(tmp_path: Path) -> None:
+    done, text = run(tmp_path, "import tilecore_backend_rocm")
+    log = (tmp_path / "log").read_text()
+    assert "-m venv --system-site-packages .venv-mi300x" in log
+    assert done.returncode == 2 and "packages could not be installed" in text
+    assert "===== device" not in text
+
+
+def test_power_and_clocks_are_sampled_while_kernels_run(tmp_path: Path) -> None:
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU[0] : sclk clock level: 1 (1234Mhz)'\n")
+    tool.chmod(0o755)
+    done, text = run(tmp_path, "nothing fails", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert done.returncode == 0
+    assert "(1234Mhz)" in text.split("power and clocks during the benchmarks")[1]
+    assert not list(tmp_path.glob("*.samples"))
+
+
+def test_an_interrupted_run_leaves_no_sampler(tmp_path: Path) -> None:
+    """The file so far stays; nothing goes on running."""
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("#!/bin/sh\necho 'sclk'\n")
+    tool.chmod(0o755)
+    slow = tmp_path / "python"
+    slow.write_text('#!/bin/sh\ncase "$*" in *rocm.py\\ --configs*) sleep 4 ;; esac\n')
+    slow.chmod(0o755)
+    result = tmp_path / "result.txt"
+    environment = {**os.environ, "PYTHON": str(slow), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(["sh", str(SCRIPT), str(result)], env=environment, cwd=tmp_path,
+                               stdout=subprocess.DEVNULL)  # fmt: skip
+    samples = Path(f"{result}.samples")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (samples.exists() and samples.read_text()):
+        time.sleep(0.1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    before = children.read_text().split() if children.exists() else []
+    process.terminate()
+    process.wait(timeout=60)
+    assert process.returncode != 0 and "===== benchmarks" in result.read_text()
+    assert before
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}/stat").exists() for pid in before):
+        time.sleep(0.5)
+    assert not any(Path(f"/proc/{pid}/stat").exists() for pid in before)
 
 
 def test_without_rocm_the_reason_is_in_the_file(tmp_path: Path) -> None:

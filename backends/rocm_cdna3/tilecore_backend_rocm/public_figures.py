@@ -21,8 +21,8 @@ INFINITY_CACHE_BYTES_A_SECOND = 17.2e12
 HBM_BYTES_A_SECOND = 5.3e12
 BOARD_WATTS = 750.0
 JOULES_AN_OPERATION = 700.0 / 665e12
-"""Of 16-bit matrix operations, whole board: an H200 at its limit of 700 W did 661 to 682e12 a second
-(docs/performance-log.md, sustained fp16 and bf16 products 8192^3)."""
+"""Of 16-bit matrix operations, whole board: an H200 at its limit of 700 W did 661 to 682e12 a
+second (docs/performance-log.md, sustained fp16 and bf16 products 8192^3)."""
 OPERATIONS_A_CYCLE = 512.0
 """Of one SIMD with 16-bit operands: 16 * 16 * 16 * 2 in 16 cycles. Others take as much power."""
 
@@ -33,9 +33,10 @@ HARDWARE = (
     "M)",
     "the power limit: a board of 750 W (AMD, data sheet; M) at 1.05 pJ an operation of 16 bits, "
     "which an H200 takes that this project measured at its own limit of 700 W, memory and all else "
-    "of the board included (S); other types by the time that they keep a matrix unit busy, as 8-bit "
-    "products on that H200 do (1350e12 a second; S). That two devices of one process generation "
-    "(TSMC N5, 4N) spend alike is an assumption, good to 20 % perhaps: 713 TFLOP/s at 16 bits",
+    "of the board included (S); other types by the time that they keep a matrix unit busy, as "
+    "8-bit products on that H200 do (1350e12 a second; S). That two devices of one process "
+    "generation (TSMC N5, 4N) spend alike is an assumption, good to 20 % perhaps: 713 TFLOP/s at "
+    "16 bits",
     "S: read in the source; M: from memory of it, unverified",
 )
 
