@@ -12,7 +12,7 @@ any strides, and a user's score function (`score_mods` has a soft cap and ALiBi)
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import hide_invisible, key_tiles, modify_scores
+from tilecore_kernels.attention_masks import hide_invisible, key_tiles, modify_scores, ragged
 from tilecore_kernels.attention_problem import (
     PROBLEMS,
     AttentionConfig,
@@ -59,6 +59,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
     """Tile program over (batch, heads, length, dim) tensors; see `AttentionProblem`."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
     group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
+    queries = ragged(p.q_len, tile_q)
     # exp2 is the cheaper exponential. A score function takes scaled scores.
     scale = (p.scale if p.score_mod is None else 1.0) * LOG2_E
     types = tensor_types(p)
@@ -98,7 +99,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
                 if p.score_mod is not None:
                     modify_scores(p, scores, head, first_q, first_k)
-                hide_invisible(p, scores, first_q, first_k, shift, limit)
+                hide_invisible(p, scores, first_q, first_k, shift, limit, queries)
                 weigh_scores(rows, scores, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 if dtype != "float32":

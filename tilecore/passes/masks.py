@@ -156,12 +156,16 @@ def steps_of_groups(
             continue
         terms = dict(most.terms)
         slope = terms.pop(loop.var, 0)
-        if slope >= 0 or any(loop.var in free_vars(term) for term in terms):
+        if slope > 0 or any(loop.var in free_vars(term) for term in terms):
             continue
         if GROUP not in {var for term in terms for var in free_vars(term)}:
             continue  # the same for all groups: the author's loop ends there
         left = Linear(tuple(terms.items()), most.constant).expr(int32)
-        steps = binary("add", binary("floordiv", left, const(-slope)), const(1))
+        if slope:
+            steps = binary("add", binary("floordiv", left, const(-slope)), const(1))
+        else:  # all steps or none, as for rows behind the last
+            end = binary("add", loop.start, loop.extent)
+            steps = Select(binary("ge", left, const(0)), end, loop.start, int32)
         count = steps if count is None else binary("min", count, steps)
     if count is None:
         return None

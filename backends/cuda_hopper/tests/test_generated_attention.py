@@ -27,6 +27,12 @@ CASES = {
     "clusters, one block beyond the end": (
         Problem(1, 1, 1060, 64, "float16", has_lse=True), (64, 64, 2, 128),
     ),
+    "warpgroups without rows": (
+        Problem(1, 2, 450, 64, "float16", kv_len=300, has_lse=True), (192, 80, 3, 384),
+    ),
+    "causal, warpgroups without rows": (
+        Problem(1, 2, 450, 64, "float16", right=0, has_lse=True), (192, 64, 3, 384),
+    ),
     "clusters, blocks go": (Problem(1, 1, 500, 256, "float16"), (128, 80, 2, 256)),
     "dim 192, values 128": (
         Problem(1, 1, 200, 192, "float16", dim_v=128, right=0), (128, 80, 2, 256),
@@ -95,6 +101,7 @@ def source_of(name: str) -> str:
 def test_schedules_are_those_that_the_cases_name() -> None:
     assert "hopper::take_tile(" in source_of("causal, tiles from a counter")
     assert "own_steps" in source_of("causal, tiles from a counter")
+    assert "own_steps" in source_of("warpgroups without rows")
     assert "bulk_load_shared<2>" in source_of("clusters")
     assert "bulk_load_shared<2>" in source_of("clusters, blocks go")
     for name in ("causal, tiles from a counter", "clusters"):
