@@ -159,7 +159,8 @@ def configs(problem: GemmProblem, target: Target) -> Sequence[GemmConfig]:
     element_bytes = dtype_bytes(problem.dtype)
     # A batch has as many tiles as one product of so many times the rows.
     rows = problem.m * max(1, problem.batch)
-    found = gemm_configs(rows, problem.n, problem.k, element_bytes, accum_bytes, target)
+    sizes = (rows, problem.n, problem.k, element_bytes, accum_bytes)
+    found = gemm_configs(*sizes, target, problem.dtype)
     if problem.batch:
         found.sort(key=lambda c: ceildiv(problem.m, c.block_m) * c.block_m)
     return found

@@ -78,9 +78,9 @@ class _Group:
 
 
 class Fuser:
-    """Fuses blocks of one kernel. `is_special` marks copies that have a faster way of their own."""
+    """Fuses blocks of one kernel. `is_special` marks copies and fills that have a faster way."""
 
-    def __init__(self, roots: dict[str, str], is_special: Callable[[Copy], bool]) -> None:
+    def __init__(self, roots: dict[str, str], is_special: Callable[[Copy | Fill], bool]) -> None:
         self.roots = roots
         self.is_special = is_special
         self._count = 0
@@ -133,7 +133,7 @@ class Fuser:
                 if not self.is_special(stmt) and _is_static(dst.shape) and src.shape == dst.shape:
                     return dst.shape
             case Fill(dst=dst):
-                if _is_static(dst.shape):
+                if not self.is_special(stmt) and _is_static(dst.shape):
                     return dst.shape
             case Reduce(src=src, axis=axis):
                 if _is_static(src.shape) and axis % 2 == 1:

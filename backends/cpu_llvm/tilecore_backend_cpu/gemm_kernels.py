@@ -16,30 +16,9 @@ from __future__ import annotations
 from .builder import FunctionWriter, ModuleWriter, Value
 from .gemm_plan import GemmPlan, GemmShape, plan_gemm, split_rows
 from .host import HostCpu
-from .register_blocks import BLOCK_PARAMETERS, MicroKernel, Stream, ask, spread
-
-
-def _tile_config() -> bytes:
-    """AMX palette 1 with all eight tiles 16 rows of 64 bytes (Intel SDM, LDTILECFG)."""
-    return bytes([1, 0, *[0] * 14, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
-
-
-def emit_tile_config(w: FunctionWriter) -> None:
-    """Configure this thread's tile registers; once per thread before any `tile` kernel."""
-    name = "tilecore_tile_config"
-    if not w.module.has_global(name):
-        w.module.constant_bytes(name, _tile_config(), 64)
-    _tile_op(w, "ldtilecfg", [Value("ptr", f"@{name}")])
-
-
-def emit_tile_release(w: FunctionWriter) -> None:
-    """Give the tile registers back to their initial state."""
-    _tile_op(w, "tilerelease", [])
-
-
-def _tile_op(w: FunctionWriter, name: str, arguments: list[Value | int]) -> None:
-    values = [Value("i8", str(a)) if isinstance(a, int) else a for a in arguments]
-    w.call(f"llvm.x86.{name}", "void", values)
+from .lookahead import Stream
+from .register_blocks import BLOCK_PARAMETERS, MicroKernel, Sums
+from .tile_blocks import TileRows, emit_tile_block, emit_tile_config, emit_tile_release
 
 
 class GemmEmitter:
@@ -86,30 +65,34 @@ class GemmEmitter:
         shape: GemmShape,
         plan: GemmPlan,
         size: tuple[int, int],
-        clear: bool,
-        streams: tuple[Stream, Stream],
+        streams: tuple[Stream, ...],
     ) -> str:
         """Name of ``void f(BLOCK_PARAMETERS)`` for one register block of `size` (rows, columns).
 
-        B is one panel; `shape.k` is its depth. Whole turns are taken: pad k with zeros.
+        B is one panel; `shape.k` is its depth. Whole turns are taken: pad k with zeros. For tile
+        instructions A lies in whole tiles (`TileRows.in_tiles`).
         """
         rows, columns = size
         lanes = self.cpu.lanes(max(32, shape.c_dtype.bits))
         units = -(-columns // (16 if plan.kind == "tile" else lanes))
-        key = ("block", shape, plan, rows, units, clear, streams)
+        key = ("block", shape, plan, rows, units, streams)
         if key not in self._names:
             name = f"block{len(self._names)}_{rows}x{columns}"
             self._names[key] = name
             w = self.module.function(name, "void", BLOCK_PARAMETERS, "internal")
             w.attributes = "noinline"
-            a, b, c, turns = w.parameters[:4]
+            a, b, source, place, turns, record = w.parameters
+            is_clear = w.icmp("eq", source, Value("ptr", "null"))
+            sums = Sums(w.select(is_clear, place, source), place, is_clear)
             if plan.kind == "tile":
-                tiles = (-(-rows // 16), units, turns, shape.k // plan.k_block)
-                self._tile_block(w, shape, tiles, (a, b, c), clear, streams)
+                k_tiles = shape.k // plan.k_block
+                operands = (a, b, TileRows.in_tiles(k_tiles))
+                tiles = (-(-rows // 16), units, k_tiles)
+                emit_tile_block(w, shape, tiles, operands, turns, sums)
                 w.ret()
             else:
                 kernel = MicroKernel(w, shape, plan, lanes)
-                kernel.emit(rows, units, (turns, 0), clear, streams)
+                kernel.emit((rows, units), (turns, 0), sums, streams, record)
         return self._names[key]
 
     # -- vector instructions --------------------------------------------------------------------
@@ -193,7 +176,8 @@ class GemmEmitter:
             w.attributes = "noinline"
             turns = divmod(-(-length // plan.group), MicroKernel.UNROLL)
             kernel = MicroKernel(w, shape, plan, lanes)
-            kernel.emit(rows, vectors, (w.i64(turns[0]), turns[1]), clear)
+            c = w.parameters[2]
+            kernel.emit((rows, vectors), (w.i64(turns[0]), turns[1]), Sums(c, c, clear))
         return self._names[key]
 
     # -- tile instructions ----------------------------------------------------------------------
@@ -201,7 +185,7 @@ class GemmEmitter:
     def _tile_gemm(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, clear: bool) -> None:
         """Blocks of 32 x 32 in four accumulator tiles; A and C are padded to 16 rows."""
         a, b, c = w.parameters
-        k_tiles = -(-shape.k // plan.k_block)
+        k_tiles, a_pitch = -(-shape.k // plan.k_block), shape.a_pitch * shape.a_dtype.bytes
         half_panel = k_tiles * plan.k_block * 16 * shape.b_dtype.bytes
         m_pairs, m_rest = divmod(-(-shape.m // 16), 2)
         n_pairs, n_rest = divmod(-(-shape.n // 16), 2)
@@ -217,67 +201,14 @@ class GemmEmitter:
                         continue
                     with w.loop(w.i64(0), w.i64(m_count)) as rows:
                         m_tile = w.add(w.mul(rows.index, w.i64(m_tiles)), w.i64(m_first))
-                        a_at = w.offset_bytes(
-                            a, w.mul(m_tile, w.i64(16 * shape.a_pitch * shape.a_dtype.bytes))
-                        )
+                        a_at = w.offset_bytes(a, w.mul(m_tile, w.i64(16 * a_pitch)))
                         c_at = w.offset_bytes(
                             c_column, w.mul(m_tile, w.i64(16 * shape.c_pitch * 4))
                         )
-                        tiles = (m_tiles, n_tiles, w.i64(k_tiles), k_tiles)
-                        self._tile_block(w, shape, tiles, (a_at, b_at, c_at), clear)
-
-    def _tile_block(
-        self,
-        w: FunctionWriter,
-        shape: GemmShape,
-        tiles: tuple[int, int, Value, int],
-        operands: tuple[Value, Value, Value],
-        clear: bool,
-        streams: tuple[Stream, Stream] | None = None,
-    ) -> None:
-        """`tiles` are rows, columns, k to take, and the depth of a panel of B."""
-        m_tiles, n_tiles, turns, k_tiles = tiles
-        a, b, c = operands
-        a_pitch = shape.a_pitch * shape.a_dtype.bytes
-        c_pitch = shape.c_pitch * 4
-        half_panel = k_tiles * 1024
-        multiply = _tile_multiply(shape)
-        places = [
-            (2 * i + j, w.offset_bytes(c, i * 16 * c_pitch + j * 64))
-            for i in range(m_tiles)
-            for j in range(n_tiles)
-        ]
-        for tile, address in places:
-            if clear:
-                _tile_op(w, "tilezero", [tile])
-            else:
-                _tile_op(w, "tileloadd64", [tile, address, w.i64(c_pitch)])
-        written = Stream(-(-m_tiles * 16 // 4), 4, n_tiles, wish="write")
-        for first, end, stream, parameters in spread(w, turns, streams, written):
-            place = parameters[:1]
-            with w.loop(first, end, carried=place) as steps:
-                if stream is not None:
-                    ask(w, stream, steps.carried[0], parameters[2])
-                    steps.carry([w.offset_bytes(steps.carried[0], parameters[1])])
-                a_at = w.offset_bytes(a, w.mul(steps.index, w.i64(64)))
-                b_at = w.offset_bytes(b, w.mul(steps.index, w.i64(1024)))
-                for j in range(n_tiles):
-                    b_tile = w.offset_bytes(b_at, j * half_panel)
-                    _tile_op(w, "tileloadd64", [6 + j, b_tile, w.i64(64)])
-                for i in range(m_tiles):
-                    a_tile = w.offset_bytes(a_at, i * 16 * a_pitch)
-                    _tile_op(w, "tileloadd64", [4 + i, a_tile, w.i64(a_pitch)])
-                    for j in range(n_tiles):
-                        _tile_op(w, multiply, [2 * i + j, 4 + i, 6 + j])
-        for tile, address in places:
-            _tile_op(w, "tilestored64", [tile, address, w.i64(c_pitch)])
-
-
-def _tile_multiply(shape: GemmShape) -> str:
-    if shape.a_dtype.is_float:
-        return "tdpbf16ps"
-    signs = "".join("s" if dtype.kind == "int" else "u" for dtype in (shape.a_dtype, shape.b_dtype))
-    return f"tdpb{signs}d"
+                        tiles = (m_tiles, n_tiles, k_tiles)
+                        operands = (a_at, b_at, TileRows.in_rows(a_pitch))
+                        sums = Sums(c_at, c_at, clear)
+                        emit_tile_block(w, shape, tiles, operands, w.i64(k_tiles), sums)
 
 
 __all__ = [

@@ -1,11 +1,13 @@
 """One step of a blocked product: tiles of A and B read where they lie, C added to, all overlapped.
 
-    for each panel of B (as wide as a register block):
-        pack the panel                                    (it then stays in the first-level cache)
-        for each row block of A:
-            pack the rows, with the first panel only      (they then stay in the second level)
-            multiply, and ask meanwhile for data of the next panel and of the next step's A
-            at the last step of a sum: write the block to the result
+    for each chunk of rows of A (all of them, or what stays in the second-level cache):
+        for each group of panels of B (a panel is as wide as a register block):
+            pack the panels, with the first chunk only
+            for each row block of the chunk:
+                pack the rows, with the first group only
+                for each panel of the group:
+                    multiply; ask meanwhile for the next group of B and the next step's A
+                at the last step of a sum: write the block to the result
 
 So memory is waited for under multiplications, and neither a packed copy of the whole B tile nor a
 pass over C of its own is needed. The loop order follows "Anatomy of High-Performance Matrix
@@ -14,94 +16,45 @@ Multiplication" (Goto, van de Geijn, 2008).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilecore.ir.dtypes import DType
 
 from .builder import FunctionWriter, Value
-from .gemm_kernels import GemmEmitter, GemmPlan, GemmShape, Stream, split_rows
+from .gemm_kernels import GemmEmitter, GemmPlan, GemmShape
+from .lookahead import Places, Stream, record_bytes, write_record
 from .panel_copies import emit_left_panel, emit_result, emit_right_panel
+from .step_shape import RowBlocks, StepBlocking, StepShape, panel_bytes, step_blocking
+from .step_streams import left_stream, right_stream, written_stream
 
 PARAMETERS = (
     ("ptr", "A"), ("i64", "a_pitch"), ("ptr", "B"), ("i64", "b_pitch"), ("ptr", "C"),
-    ("i64", "m_inside"), ("i64", "n_inside"), ("i64", "k_inside"),
+    ("i64", "m_inside"), ("i64", "n_inside"), ("i64", "k_inside"), ("i1", "clear"),
     ("ptr", "next_a"), ("ptr", "next_b"), ("ptr", "left"), ("ptr", "right"),
     ("ptr", "out"), ("i64", "out_pitch"),
 )  # fmt: skip
 """Of a step function. Pitches are bytes from row to row as stored; `*_inside` is how much of the
-tile lies inside its matrix, the rest counts as zero; `next_a`, `next_b` are what the next step will
-read; `left`, `right` are memory for panels; `out` is null except at the last step of a sum."""
+tile lies inside its matrix, the rest counts as zero; `clear` says that the sums begin at zero (if
+the shape has `may_clear`); `next_a`, `next_b` are what the next step will read, null if there is
+none; `left`, `right` are memory for panels; `out` is null except at the last step of a sum."""
 
-_LINE_BYTES = 64
-_LEFT_PITCH_PAD_BYTES = 64
-"""Rows of a packed A block must not all begin in one set of the first-level cache."""
-_TRANSPOSED_ROWS = 16
-"""Pitch, in elements, of a packed block of a transposed A: at least the rows of one block."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepShape:
-    """A tile's product: sizes, whether operands are stored transposed, types, pitch of C.
-
-    `b_columns` are the columns of the whole matrix B, where that is known.
-    """
-
-    m: int
-    n: int
-    k: int
-    a_dtype: DType
-    b_dtype: DType
-    c_dtype: DType
-    out_dtype: DType
-    c_pitch: int
-    transpose_a: bool
-    transpose_b: bool
-    clear: bool
-    b_columns: int | None = None
+_NULL = Value("ptr", "null")
+_STREAMS = 3
+"""Of a block: the next A, the next panels of B, what it will write. Blocks of tile instructions ask
+for the last of them only, before they begin: they have few turns, and were slower with more."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepBlocking:
-    """How a step is cut: panel width, depth of one pass over k, row blocks as (rows, count)."""
+class _Place:
+    """A row block and a group of panels: the group's number, the block's number and first row in
+    its chunk, how many rows, and how many columns of the group lie inside."""
 
-    width: int
-    depth: int
-    passes: int
-    row_blocks: tuple[tuple[int, int], ...]
-    left_pitch: int
-
-    @property
-    def blocks(self) -> int:
-        """Row blocks altogether."""
-        return sum(count for _, count in self.row_blocks)
-
-
-def step_blocking(shape: StepShape, plan: GemmPlan, l1_bytes: int) -> StepBlocking:
-    """Cut a step so that a panel of B fills two thirds of the first-level cache."""
-    width = 32 if plan.kind == "tile" else plan.n_block
-    step = max(32, plan.k_block)
-    # Tiles read as much of A as of B in a block: both must fit.
-    room = l1_bytes // 2 if plan.kind == "tile" else l1_bytes * 2 // 3
-    most = room // (width * shape.b_dtype.bytes) // step * step
-    passes = -(-shape.k // max(most, step))
-    share = -(-shape.k // passes)
-    depth = -(-share // step) * step
-    if plan.kind == "tile":
-        pairs, rest = divmod(-(-shape.m // 16), 2)
-        blocks = tuple(part for part in ((32, pairs), (16, rest)) if part[1])
-    else:
-        blocks = tuple(split_rows(shape.m, plan.m_block))
-    pad = _LEFT_PITCH_PAD_BYTES // plan.a_dtype.bytes
-    pitch = _TRANSPOSED_ROWS if shape.transpose_a else depth + pad
-    return StepBlocking(width, depth, -(-shape.k // depth), blocks, pitch)
-
-
-def panel_bytes(shape: StepShape, plan: GemmPlan, l1_bytes: int) -> tuple[int, int]:
-    """Memory for the packed rows of A and for one panel of B."""
-    cut = step_blocking(shape, plan, l1_bytes)
-    rows = sum(rows * count for rows, count in cut.row_blocks)
-    left = cut.blocks * cut.depth * cut.left_pitch if shape.transpose_a else rows * cut.left_pitch
-    return left * plan.a_dtype.bytes, cut.width * cut.depth * shape.b_dtype.bytes
+    group: Value
+    number: Value
+    row: Value
+    rows: int
+    inside: Value
 
 
 class StepEmitter:
@@ -128,11 +81,15 @@ class _Step:
     ) -> None:
         self.w, self.gemm, self.shape, self.plan = w, gemm, shape, plan
         self.p = {name: value for (_, name), value in zip(PARAMETERS, w.parameters, strict=True)}
-        self.cut = step_blocking(shape, plan, gemm.cpu.l1_bytes)
+        self.cut: StepBlocking = step_blocking(shape, plan, gemm.cpu)
+        pitch = self.cut.left_pitch or self.cut.depth
         self.kernel_shape = GemmShape(
             shape.m, shape.n, self.cut.depth, plan.a_dtype, shape.b_dtype, shape.c_dtype,
-            self.cut.left_pitch, shape.c_pitch, shape.transpose_a,
+            pitch, shape.c_pitch, shape.transpose_a,
         )  # fmt: skip
+        self.record: Value = _NULL
+        if plan.kind != "tile":
+            self.record = w.alloca("i8", record_bytes(_STREAMS), 64)
 
     def emit(self) -> None:
         for number in range(self.cut.passes):
@@ -143,7 +100,7 @@ class _Step:
 
     def _pass(self, number: int) -> None:
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
-        first, is_last = number * cut.depth, number == cut.passes - 1
+        first, self.is_last = number * cut.depth, number == cut.passes - 1
         a_step, b_step = (
             self._k_step(p["a_pitch"], shape.transpose_a, shape.a_dtype),
             self._k_step(p["b_pitch"], not shape.transpose_b, shape.b_dtype),
@@ -156,180 +113,241 @@ class _Step:
         self.k_inside = w.intrinsic(
             "smax", [w.i64(0), w.intrinsic("smin", [left, w.i64(cut.depth)])]
         )
-        self.is_clear, self.is_last = shape.clear and number == 0, is_last
+        self._begin_sums(number)
         self.a, self.b = a, b
         ahead = w.i64(cut.depth)
-        self.next_a = p["next_a"] if is_last else w.offset_bytes(a, w.mul(a_step, ahead))
-        self.next_b = p["next_b"] if is_last else w.offset_bytes(b, w.mul(b_step, ahead))
-        self._panels()
+        self.next_a = p["next_a"] if self.is_last else w.offset_bytes(a, w.mul(a_step, ahead))
+        self.next_b = p["next_b"] if self.is_last else w.offset_bytes(b, w.mul(b_step, ahead))
+        # Equal chunks of rows in a loop, the last one apart if it is smaller.
+        equal = sum(1 for blocks in cut.chunks if blocks == cut.chunks[0])
+
+        def one(chunk: Value) -> None:
+            self._chunk(chunk, cut.chunks[0])
+
+        self._times(equal, p["m_inside"], cut.chunk_rows, one)
+        for blocks in cut.chunks[equal:]:
+            wanted = w.icmp("sgt", p["m_inside"], w.i64(equal * cut.chunk_rows))
+            with w.when(w.binary("or", self.covers, wanted)):
+                self._chunk(w.i64(equal), blocks)
+
+    def _chunk(self, chunk: Value, blocks: RowBlocks) -> None:
+        """Pass all panels of B by a chunk of rows."""
+        w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        self.chunk, self.row_blocks = chunk, blocks
+        self.first_row = w.mul(chunk, w.i64(cut.chunk_rows))
+        full, rest = divmod(shape.n, cut.group)
+        self._times(full, p["n_inside"], cut.group, lambda group: self._group(group, cut.group))
+        if rest:
+            wanted = w.icmp("sgt", p["n_inside"], w.i64(full * cut.group))
+            with w.when(w.binary("or", self.covers, wanted)):
+                self._group(w.i64(full), rest)
 
     def _k_step(self, pitch: Value, is_row: bool, dtype: DType) -> Value:
         """Bytes from one k to the next."""
         return pitch if is_row else self.w.i64(dtype.bytes)
 
-    def _panels(self) -> None:
-        w, shape, cut = self.w, self.shape, self.cut
-        full, rest = divmod(shape.n, cut.width)
-        limit = w.i64(full)
-        if not self.is_clear:
-            limit = w.intrinsic("smin", [limit, self._ceildiv(self.p["n_inside"], cut.width)])
-        with w.loop(w.i64(0), limit) as panels:
-            self._panel(panels.index, cut.width)
-        if rest:
-            is_wanted = w.icmp("sgt", self.p["n_inside"], w.i64(full * cut.width))
-            with w.when(w.const(True, "i1") if self.is_clear else is_wanted):
-                self._panel(w.i64(full), rest)
+    def _begin_sums(self, number: int) -> None:
+        """Whether the sums of this pass begin at zero; if so, all of C has to be written, unless
+        nothing but the copy of the result, which is done here, would read it."""
+        w, p, shape = self.w, self.p, self.shape
+        self.is_clear: Value = w.const(False, "i1")
+        if number == 0 and shape.clear:
+            self.is_clear = w.const(True, "i1")
+        elif number == 0 and shape.may_clear:
+            self.is_clear = p["clear"]
+        self.is_final = w.icmp("ne", p["out"], _NULL)
+        self.covers = self.is_clear
+        if shape.is_private and self.is_last:
+            unread = w.binary("xor", self.is_final, w.const(True, "i1"))
+            self.covers = w.binary("and", self.is_clear, unread)
+
+    def _times(self, count: int, inside: Value, size: int, body: Callable[[Value], None]) -> None:
+        """`body` for each of `count` parts of so many rows or columns, unless outside."""
+        w = self.w
+        limit = w.intrinsic("smin", [w.i64(count), self._ceildiv(inside, size)])
+        with w.loop(w.i64(0), w.select(self.covers, w.i64(count), limit)) as parts:
+            body(parts.index)
 
     def _ceildiv(self, value: Value, step: int) -> Value:
+        """`value / step` rounded up, 0 for negative values."""
         w = self.w
+        value = w.intrinsic("smax", [value, w.i64(0)])
         return w.binary("udiv", w.add(value, w.i64(step - 1)), w.i64(step))
 
-    def _panel_step(self) -> Value:
-        """Bytes from one panel of B to the next, as it is stored."""
-        w, width = self.w, self.w.i64(self.cut.width)
-        if self.shape.transpose_b:
-            return w.mul(self.p["b_pitch"], width)
-        return w.i64(self.cut.width * self.shape.b_dtype.bytes)
+    # -- panels of B ------------------------------------------------------------------------------
 
-    def _panel(self, panel: Value, columns: int) -> None:
-        """Pack panel number `panel`, of `columns` columns, and pass all rows by it."""
+    def _group(self, group: Value, columns: int) -> None:
+        """Pack group number `group`, of `columns` columns, and pass the rows of a chunk by it."""
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
-        step = self._panel_step()
-        source = w.offset_bytes(self.b, w.mul(panel, step))
-        column = w.mul(panel, w.i64(cut.width))
-        self.columns_inside = w.sub(p["n_inside"], column)
-        emit_right_panel(
-            w, self.gemm, self.plan, (cut.depth, cut.width, shape.transpose_b, shape.b_dtype.bytes),
-            (source, p["b_pitch"], p["right"], self.k_inside, self.columns_inside),
-        )  # fmt: skip
-        panels = -(-shape.n // cut.width)
-        following = w.offset_bytes(source, step)
-        is_last = w.icmp("eq", panel, w.i64(panels - 1))
-        self.ahead_b = w.select(is_last, self.next_b, following)
+        step = w.mul(w.i64(cut.group), self._column_step())
+        source = w.offset_bytes(self.b, w.mul(group, step))
+        inside = w.sub(p["n_inside"], w.mul(group, w.i64(cut.group)))
+        self.right = p["right"]
+        if cut.keeps_panels:
+            group_bytes = cut.group * cut.depth * shape.b_dtype.bytes
+            self.right = w.offset_bytes(self.right, w.mul(group, w.i64(group_bytes)))
+        with w.when(w.icmp("eq", self.chunk, w.i64(0))):
+            emit_right_panel(
+                w, self.gemm, self.plan,
+                (cut.depth, cut.group, shape.transpose_b, shape.b_dtype.bytes),
+                (source, p["b_pitch"], self.right, self.k_inside, inside),
+            )  # fmt: skip
+        groups = -(-shape.n // cut.group)
+        is_last = w.icmp("eq", group, w.i64(groups - 1))
+        self.ahead_b = w.select(is_last, self.next_b, w.offset_bytes(source, step))
+        row = block = 0
+        rows_inside = w.sub(p["m_inside"], self.first_row)
+        for rows, count in self.row_blocks:
+
+            def one(index: Value, rows: int = rows, row: int = row, block: int = block) -> None:
+                at = w.add(w.mul(index, w.i64(rows)), w.i64(row))
+                place = _Place(group, w.add(index, w.i64(block)), at, rows, inside)
+                self._row(place, columns)
+
+            self._times(count, w.sub(rows_inside, w.i64(row)), rows, one)
+            row, block = row + rows * count, block + count
+
+    def _column_step(self) -> Value:
+        """Bytes from one column of B to the next, as it is stored."""
+        if self.shape.transpose_b:
+            return self.p["b_pitch"]
+        return self.w.i64(self.shape.b_dtype.bytes)
+
+    # -- row blocks of A --------------------------------------------------------------------------
+
+    def _row(self, place: _Place, columns: int) -> None:
+        """Pass the panels of a group by one block of rows; at the end of a sum write the result:
+        whole stretches of `columns` columns, as memory likes it."""
+        w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        self.left = self._left(place)
+        row = w.add(place.row, self.first_row)
+        column = w.mul(place.group, w.i64(cut.group))
+        c, out = self._address(row, column)
+        if shape.is_private and cut.passes == 1:
+            # Sums that begin and end here need no place of their own.
+            c = w.select(w.binary("and", self.is_clear, self.is_final), p["C"], c)
+        full, rest = divmod(columns, cut.width)
+        if columns <= cut.width:
+            self._panel(place, w.i64(0), (c, out), columns)
+        else:
+            self._times(
+                full, place.inside, cut.width,
+                lambda within: self._panel(place, within, (c, out), cut.width),
+            )  # fmt: skip
+            if rest:
+                is_wanted = w.icmp("sgt", place.inside, w.i64(full * cut.width))
+                with w.when(w.binary("or", self.covers, is_wanted)):
+                    self._panel(place, w.i64(full), (c, out), rest)
+        if self.is_last:
+            rows_inside = w.sub(p["m_inside"], row)
+            with w.when(self.is_final):
+                emit_result(
+                    w, self.gemm,
+                    (place.rows, columns, shape.c_pitch, shape.c_dtype, shape.out_dtype),
+                    (c, out, p["out_pitch"], rows_inside, place.inside),
+                )  # fmt: skip
+
+    def _address(self, row: Value, column: Value) -> tuple[Value, Value]:
+        """Of an element of C and of the result."""
+        w, p, shape = self.w, self.p, self.shape
+        size = shape.c_dtype.bytes
+        c_at = w.add(w.mul(row, w.i64(shape.c_pitch * size)), w.mul(column, w.i64(size)))
+        out_at = w.add(w.mul(row, p["out_pitch"]), w.mul(column, w.i64(shape.out_dtype.bytes)))
+        return w.offset_bytes(p["C"], c_at), w.offset_bytes(p["out"], out_at)
+
+    def _panel(self, place: _Place, within: Value, sums: tuple[Value, Value], columns: int) -> None:
+        """One register block; where B ends in half a panel, the last one is of half the width."""
+        w, cut, whole = self.w, self.cut, self.shape.b_columns
+        left = w.mul(within, w.i64(cut.width))
+        inside = w.sub(place.inside, left)
+        c, out = (
+            w.offset_bytes(base, w.mul(left, w.i64(size)))
+            for base, size in zip(
+                sums, (self.shape.c_dtype.bytes, self.shape.out_dtype.bytes), strict=True
+            )
+        )
         half = cut.width // 2
-        if (
-            columns > half
-            and shape.b_columns is not None
-            and 0 < shape.b_columns % cut.width <= half
-        ):
+        if columns > half and whole is not None and 0 < whole % cut.width <= half:
             label = w.fresh("panel")
-            is_narrow = w.icmp("sle", self.columns_inside, w.i64(half))
+            is_narrow = w.icmp("sle", inside, w.i64(half))
             w.terminate(f"br {is_narrow}, label %{label}.half, label %{label}.whole")
             for part, width in (("half", half), ("whole", columns)):
                 w.begin_block(f"{label}.{part}")
-                self._row_blocks(panel, width)
+                self._block(place, within, inside, (c, out), width)
                 w.terminate(f"br label %{label}.end")
             w.begin_block(f"{label}.end")
         else:
-            self._row_blocks(panel, columns)
+            self._block(place, within, inside, (c, out), columns)
 
-    def _row_blocks(self, panel: Value, columns: int) -> None:
-        """Pass all rows by the packed panel, of which `columns` columns are wanted."""
-        w, p = self.w, self.p
-        row = block = 0
-        for rows, count in self.cut.row_blocks:
-            limit = w.i64(count)
-            if not self.is_clear:
-                below = w.intrinsic("smax", [w.sub(p["m_inside"], w.i64(row)), w.i64(0)])
-                limit = w.intrinsic("smin", [limit, self._ceildiv(below, rows)])
-            with w.loop(w.i64(0), limit) as blocks:
-                at = w.add(w.mul(blocks.index, w.i64(rows)), w.i64(row))
-                number = w.add(blocks.index, w.i64(block))
-                self._block(panel, number, at, rows, columns)
-            row, block = row + rows * count, block + count
+    def _block(
+        self,
+        place: _Place,
+        within: Value,
+        inside: Value,
+        sums: tuple[Value, Value],
+        columns: int,
+    ) -> None:
+        """Multiply: panel `within` of the group, of which `inside` columns are wanted."""
+        w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        right_bytes = cut.width * cut.depth * shape.b_dtype.bytes
+        right = w.offset_bytes(self.right, w.mul(within, w.i64(right_bytes)))
+        c, out = sums
+        written = (c, w.i64(shape.c_pitch * shape.c_dtype.bytes))
+        if self.is_last:
+            pitch = w.select(self.is_final, p["out_pitch"], written[1])
+            written = (w.select(self.is_final, out, c), pitch)
+        streams = self._ask(place, within, written, columns)
+        size = (place.rows, columns)
+        kernel = self.gemm.block_function(self.kernel_shape, self.plan, size, streams)
+        rows_inside = w.sub(p["m_inside"], w.add(place.row, self.first_row))
+        is_inside = w.binary(
+            "and", w.icmp("sgt", rows_inside, w.i64(0)), w.icmp("sgt", inside, w.i64(0))
+        )
+        turns = self._ceildiv(self.k_inside, self.gemm.k_per_turn(self.plan))
+        turns = w.select(is_inside, turns, w.i64(0))
+        source = w.select(self.is_clear, _NULL, c)
+        w.call(kernel, "void", [self.left, right, source, c, turns, self.record])
 
-    # -- one register block -----------------------------------------------------------------------
-
-    def _block(self, panel: Value, number: Value, row: Value, rows: int, columns: int) -> None:
+    def _left(self, place: _Place) -> Value:
+        """Packed rows of A; packed here with the first group."""
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
         size = self.plan.a_dtype.bytes
-        unit = w.mul(number, w.i64(cut.depth)) if shape.transpose_a else row
-        left = w.offset_bytes(p["left"], w.mul(unit, w.i64(cut.left_pitch * size)))
-        rows_inside = w.sub(p["m_inside"], row)
-        with w.when(w.icmp("eq", panel, w.i64(0))):
+        unit = w.mul(place.number, w.i64(cut.depth)) if shape.transpose_a else place.row
+        pitch = cut.left_pitch or cut.depth
+        left = w.offset_bytes(p["left"], w.mul(unit, w.i64(pitch * size)))
+        with w.when(w.icmp("eq", place.group, w.i64(0))):
             row_step = w.i64(size) if shape.transpose_a else p["a_pitch"]
+            row = w.add(place.row, self.first_row)
+            source = w.offset_bytes(self.a, w.mul(row, row_step))
+            rows_inside = w.sub(p["m_inside"], row)
             emit_left_panel(
-                w, self.gemm, (rows, shape.transpose_a, cut.left_pitch, size),
-                (w.offset_bytes(self.a, w.mul(row, row_step)), p["a_pitch"], left,
-                 rows_inside, self.k_inside),
+                w, self.gemm, (place.rows, shape.transpose_a, cut, size),
+                (source, p["a_pitch"], left, rows_inside, self.k_inside),
             )  # fmt: skip
-        c_bytes = shape.c_dtype.bytes
-        c_at = w.add(
-            w.mul(row, w.i64(shape.c_pitch * c_bytes)), w.mul(panel, w.i64(cut.width * c_bytes))
-        )
-        c = w.offset_bytes(p["C"], c_at)
-        streams, arguments = self._streams(panel, number)
-        kernel = self.gemm.block_function(
-            self.kernel_shape, self.plan, (rows, columns), self.is_clear, streams
-        )
-        per_turn = self.gemm.k_per_turn(self.plan)
-        turns = self._ceildiv(self.k_inside, per_turn)
-        place = w.mul(panel, w.i64(cut.width * shape.out_dtype.bytes))
-        out = w.offset_bytes(p["out"], w.add(w.mul(row, p["out_pitch"]), place))
-        written = [c, w.i64(shape.c_pitch * c_bytes)]
-        is_final = w.icmp("ne", p["out"], Value("ptr", "null"))
-        if self.is_last:
-            pairs = zip((out, p["out_pitch"]), written, strict=True)
-            written = [w.select(is_final, mine, other) for mine, other in pairs]
-        w.call(kernel, "void", [left, p["right"], c, turns, *arguments, *written])
-        if self.is_last:
-            with w.when(is_final):
-                emit_result(
-                    w, self.gemm, (rows, columns, shape.c_pitch, shape.c_dtype, shape.out_dtype),
-                    (c, out, p["out_pitch"], rows_inside, self.columns_inside),
-                )  # fmt: skip
+        return left
 
-    def _streams(self, panel: Value, number: Value) -> tuple[tuple[Stream, Stream], list[Value]]:
-        """What the multiplication asks for meanwhile, and the arguments that say so."""
+    def _ask(
+        self, place: _Place, within: Value, written: tuple[Value, Value], columns: int
+    ) -> tuple[Stream, ...]:
+        """Fill the record of what the block asks for meanwhile."""
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        if self.plan.kind == "tile":
+            with w.loop(w.i64(0), w.i64(place.rows)) as rows:
+                w.prefetch(w.offset_bytes(written[0], w.mul(rows.index, written[1])), "write")
+            return ()
         turns = max(2, cut.depth // self.gemm.k_per_turn(self.plan))
-        # The next step's A: a part during every block.
-        rows, columns = (cut.depth, shape.m) if shape.transpose_a else (shape.m, cut.depth)
-        calls = cut.blocks * -(-shape.n // cut.width)
-        call = w.add(w.mul(panel, w.i64(cut.blocks)), number)
-        first, first_arguments = _along_rows(
-            w, (rows, columns * shape.a_dtype.bytes), (call, calls), turns // 2,
-            self.next_a, p["a_pitch"],
-        )  # fmt: skip
-        # The next panel of B: a part with every row block.
-        if shape.transpose_b:
-            second, second_arguments = _along_rows(
-                w, (cut.width, cut.depth * shape.b_dtype.bytes), (number, cut.blocks),
-                turns - turns // 2, self.ahead_b, p["b_pitch"],
-            )  # fmt: skip
-        else:
-            share = -(-cut.depth // cut.blocks)
-            each = -(-share // (turns - turns // 2))
-            lines = -(-cut.width * shape.b_dtype.bytes // _LINE_BYTES)
-            second = Stream(-(-share // each), each, lines)
-            # The last byte of a line: the panel before has asked for the line it begins in.
-            start = w.offset_bytes(self.ahead_b, w.mul(w.mul(number, w.i64(share)), p["b_pitch"]))
-            start = w.offset_bytes(start, _LINE_BYTES - 1)
-            second_arguments = [start, w.mul(p["b_pitch"], w.i64(each)), p["b_pitch"]]
-        return (first, second), [*first_arguments, *second_arguments]
+        left, right = left_stream(shape, cut, turns // 2), right_stream(shape, cut, turns // 2)
+        last = written_stream(shape, place.rows, columns)
+        call = w.add(w.mul(within, w.i64(cut.blocks)), place.number)
+        all_calls = w.add(w.mul(place.group, w.i64(cut.panels * cut.blocks)), call)
+        places = (
+            left.places(w, all_calls, self.next_a, p["a_pitch"]),
+            right.places(w, call, self.ahead_b, p["b_pitch"]),
+            Places(*written, w.i64(0)),
+        )
+        streams = (left.stream, right.stream, last)
+        write_record(w, self.record, streams, places)
+        return streams
 
 
-def _along_rows(
-    w: FunctionWriter,
-    size: tuple[int, int],
-    part: tuple[Value, int],
-    turns: int,
-    start: Value,
-    pitch: Value,
-) -> tuple[Stream, list[Value]]:
-    """Ask for part (number, of how many) of a matrix of `size` (rows, bytes of each), row by row,
-    in at most `turns` turns: whole rows, or an equal part of one."""
-    rows, row_bytes = size
-    number, parts = part
-    lines = -(-row_bytes // _LINE_BYTES)
-    share = -(-rows // parts)
-    pieces = max(1, min(parts // rows, lines)) if share == 1 else 1
-    piece = -(-lines // pieces)
-    each = -(-piece // turns)
-    row = w.binary("udiv", number, w.i64(pieces)) if pieces > 1 else w.mul(number, w.i64(share))
-    at = w.offset_bytes(start, w.mul(row, pitch))
-    if pieces > 1:
-        within = w.binary("urem", number, w.i64(pieces))
-        at = w.offset_bytes(at, w.mul(within, w.i64(piece * _LINE_BYTES)))
-    stream = Stream(-(-piece // each), share, each)
-    return stream, [at, w.i64(each * _LINE_BYTES), pitch]
+__all__ = ["PARAMETERS", "StepEmitter", "panel_bytes"]

@@ -14,7 +14,7 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.signature import Argument, kernel_arguments
-from tilecore.ir.stmts import Alias, Allocate, Assert, Copy, Gemm
+from tilecore.ir.stmts import Alias, Allocate, Assert, Copy, Fill, Gemm
 from tilecore.ir.visit import walk_stmts
 
 from .builder import ModuleWriter, Value
@@ -141,10 +141,12 @@ class _Worker:
             emit_fence(w, self.cpu.arch)
         w.ret()
 
-    def _is_special(self, copy: Copy) -> bool:
+    def _is_special(self, copy: Copy | Fill) -> bool:
         """Copies that pack, that blocks share, or that products do, stay on their own."""
         name = copy.dst.buffer.name
         steps = self.state.steps
+        if isinstance(copy, Fill):
+            return steps is not None and steps.step_of_fill(copy) is not None
         return (
             name in self.plan.packings
             or (steps is not None and steps.is_operand(copy.dst.buffer))

@@ -20,6 +20,8 @@ from .jit import LoadedCode, load_object
 from .threads import available_cores, requested_threads, runtime_symbols
 
 _PAGE = 4096
+_LARGE_PAGE = 2 << 20
+"""Where the system has pages of this size, memory has to begin at one to be made of them."""
 
 
 MOST_WORKSPACE_BYTES = 1 << 31
@@ -27,16 +29,23 @@ MOST_WORKSPACE_BYTES = 1 << 31
 
 
 class Pages:
-    """Page-aligned memory; pages cost nothing until touched."""
+    """Memory aligned to a page, to a large one if it is as large; it costs nothing until touched.
+
+    Packed tiles on small pages were measured up to a quarter slower: each multiplication reads
+    four or more of them at a time, more than the processor keeps addresses of.
+    """
 
     __slots__ = ("_map", "address", "bytes")
 
     def __init__(self, size: int) -> None:
         self.bytes = max(_PAGE, size)
-        self._map = mmap.mmap(-1, self.bytes)
+        align = _LARGE_PAGE if self.bytes >= _LARGE_PAGE // 2 else _PAGE
+        size = -(-self.bytes // align) * align + align
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError, AttributeError):  # only advice: some kernels lack it
             self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.address = -(-start // align) * align
 
 
 class Scratch:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from tilecore.ir.dtypes import DType
 
 from .builder import FunctionWriter, Value, element_type, vector_type
-from .conversions import convert, narrow, storage_type, widen
+from .conversions import compute_type, convert, narrow, storage_type, widen
 from .gemm_kernels import GemmEmitter, GemmPlan
 from .packing import Matrix, emit_panel
+from .step_shape import StepBlocking
+from .tile_blocks import TILE_BYTES
 
 _VECTOR_BYTES = 64
 """Moved at a time; CPUs with shorter vectors move it in parts."""
@@ -19,21 +21,25 @@ _VECTOR_BYTES = 64
 def emit_left_panel(
     w: FunctionWriter,
     gemm: GemmEmitter,
-    form: tuple[int, bool, int, int],
+    form: tuple[int, bool, StepBlocking, int],
     arguments: tuple[Value, Value, Value, Value, Value],
 ) -> None:
     """Copy a row block of A.
 
-    `form` is (rows, whether A is stored (k, m), pitch of the copy, element bytes); `arguments` are
-    (source, its pitch in bytes, destination, rows inside, k inside). What is outside becomes zero,
-    k up to whole vectors.
+    `form` is (rows, whether A is stored (k, m), how the step is cut, element bytes); `arguments`
+    are (source, its pitch in bytes, destination, rows inside, k inside). What is outside becomes
+    zero, k up to whole vectors.
     """
-    rows, is_transposed, pitch, size = form
-    name = f"left{'_t' if is_transposed else ''}_{rows}x{pitch}x{size}"
+    rows, is_transposed, cut, size = form
+    kind = "t" if is_transposed else ("rows" if cut.left_pitch else "tiles")
+    name = f"left_{kind}_{rows}x{cut.left_pitch or cut.depth}x{size}"
     if gemm.is_new(name):
         f = gemm.module.function(name, "void", _parameters(arguments), "internal")
         f.attributes = "noinline"
-        (_copy_columns if is_transposed else _copy_rows)(f, rows, pitch, size)
+        if is_transposed:
+            _copy_columns(f, rows, cut.left_pitch, size)
+        else:
+            _copy_rows(f, rows, cut, size)
         f.ret()
     w.call(name, "void", arguments)
 
@@ -42,8 +48,10 @@ def _parameters(arguments: tuple[Value, ...]) -> list[tuple[str, str]]:
     return [(value.type, f"p{n}") for n, value in enumerate(arguments)]
 
 
-def _copy_rows(f: FunctionWriter, rows: int, pitch: int, size: int) -> None:
+def _copy_rows(f: FunctionWriter, rows: int, cut: StepBlocking, size: int) -> None:
+    """Rows with a pitch, or as whole tiles (`TileRows.in_tiles`): a vector is a row of a tile."""
     source, source_pitch, place, rows_inside, k_inside = f.parameters
+    step = _VECTOR_BYTES if cut.left_pitch else TILE_BYTES
     lanes = _VECTOR_BYTES // size
     kind = vector_type(f"i{size * 8}", lanes)
     zero = f.const(0, kind)
@@ -51,17 +59,25 @@ def _copy_rows(f: FunctionWriter, rows: int, pitch: int, size: int) -> None:
     with f.loop(f.i64(0), f.i64(rows)) as loop:
         row = loop.index
         src = f.offset_bytes(source, f.mul(row, source_pitch))
-        dst = f.offset_bytes(place, f.mul(row, f.i64(pitch * size)))
+        dst = f.offset_bytes(place, _row_offset(f, row, cut, size))
         inside = f.select(f.icmp("slt", row, rows_inside), k_inside, f.i64(0))
         whole = f.binary("udiv", inside, f.i64(lanes))
         with f.loop(f.i64(0), whole) as full:
             at = f.mul(full.index, f.i64(_VECTOR_BYTES))
-            f.store(f.load(f.offset_bytes(src, at), kind), f.offset_bytes(dst, at))
+            to = f.offset_bytes(dst, f.mul(full.index, f.i64(step)))
+            f.store(f.load(f.offset_bytes(src, at), kind), to)
         with f.loop(whole, vectors) as tail:
             at = f.mul(tail.index, f.i64(_VECTOR_BYTES))
             mask = first_lanes(f, f.sub(inside, f.mul(tail.index, f.i64(lanes))), lanes)
             value = f.masked_load(f.offset_bytes(src, at), kind, mask, zero)
-            f.store(value, f.offset_bytes(dst, at))
+            f.store(value, f.offset_bytes(dst, f.mul(tail.index, f.i64(step))))
+
+
+def _row_offset(f: FunctionWriter, row: Value, cut: StepBlocking, size: int) -> Value:
+    if cut.left_pitch:
+        return f.mul(row, f.i64(cut.left_pitch * size))
+    tile = f.mul(f.binary("udiv", row, f.i64(16)), f.i64(16 * cut.depth * size))
+    return f.add(tile, f.mul(f.binary("urem", row, f.i64(16)), f.i64(_VECTOR_BYTES)))
 
 
 def _copy_columns(f: FunctionWriter, rows: int, pitch: int, size: int) -> None:
@@ -153,7 +169,9 @@ def _write_rows(
             dst = f.offset_bytes(place, f.mul(loop.index, out_pitch))
             for v in range(vectors):
                 value = f.load(f.offset_bytes(src, v * lanes * c_dtype.bytes), kind)
-                value = convert(f, widen(f, value, c_dtype), c_dtype, out_dtype)
+                value = widen(f, value, c_dtype)
+                if compute_type(c_dtype) != compute_type(out_dtype):
+                    value = convert(f, value, c_dtype, out_dtype)
                 stored = narrow(f, value, out_dtype)
                 at = f.offset_bytes(dst, v * lanes * out_dtype.bytes)
                 if is_masked:

@@ -1,72 +1,31 @@
-"""Register blocks of vector multiplications, and what they ask memory for meanwhile."""
+"""Register blocks of vector multiplications: accumulators stay in registers over all of k."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .builder import FunctionWriter, Value, like, vector_type
 from .conversions import compute_type, convert, narrow, storage_type, widen
 from .gemm_plan import GemmPlan, GemmShape
+from .lookahead import Stream, emit_turns
+
+BLOCK_PARAMETERS = (
+    ("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr", "from"), ("ptr", "C"), ("i64", "turns"),
+    ("ptr noalias", "ahead"),
+)  # fmt: skip
+"""Of a register block's function: packed operands, what the sums are added to (null: nothing),
+where they are stored, turns over k, and a record of what to ask memory for (see `lookahead`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """What one register block asks for: in each of `turns` turns `rows` rows of `lines` cache lines
-    each; or nothing."""
+class Sums:
+    """Where the sums of a block begin and end: added to what is at `source` unless `is_clear`
+    (known now, or an i1), stored at `place`."""
 
-    turns: int
-    rows: int
-    lines: int
-    wish: str = "far"
-
-
-BLOCK_PARAMETERS = (
-    ("ptr noalias", "A"), ("ptr noalias", "B"), ("ptr noalias", "C"), ("i64", "turns"),
-    ("ptr", "ahead_a"), ("i64", "step_a"), ("i64", "pitch_a"),
-    ("ptr", "ahead_b"), ("i64", "step_b"), ("i64", "pitch_b"),
-    ("ptr", "result"), ("i64", "result_pitch"),
-)  # fmt: skip
-"""Of a register block's function: packed operands, turns over k, two streams of addresses to ask
-for (the first, bytes from turn to turn, bytes from row to row), and what will be written next."""
-
-
-_LINE_BYTES = 64
-
-
-def spread(
-    w: FunctionWriter,
-    turns: Value,
-    streams: tuple[Stream, Stream] | None,
-    written: Stream,
-) -> list[tuple[Value, Value, Stream | None, list[Value]]]:
-    """Parts of the turns, as (first, end, what to ask for meanwhile, its parameters).
-
-    One stream after the other, with nothing to compute but the next address: the multiplications
-    need the ports that integer arithmetic would take.
-    """
-    if streams is None:
-        return [(w.i64(0), turns, None, [])]
-    first_end = w.intrinsic("smin", [turns, w.i64(streams[0].turns)])
-    both = streams[0].turns + streams[1].turns
-    second_end = w.intrinsic("smin", [turns, w.i64(both)])
-    third_end = w.intrinsic("smin", [turns, w.i64(both + written.turns)])
-    result, pitch = w.parameters[10:]
-    parts: list[tuple[Value, Value, Stream | None, list[Value]]] = [
-        (w.i64(0), first_end, streams[0], w.parameters[4:7]),
-        (first_end, second_end, streams[1], w.parameters[7:10]),
-        (second_end, third_end, written, [result, w.mul(pitch, w.i64(written.rows)), pitch]),
-        (third_end, turns, None, []),
-    ]
-    return parts
-
-
-def ask(w: FunctionWriter, stream: Stream, place: Value, pitch: Value) -> None:
-    """One turn's prefetches: to the second-level cache, or to the first if to be written."""
-    for row in range(stream.rows):
-        if row:
-            place = w.offset_bytes(place, pitch)
-        for line in range(stream.lines):
-            w.prefetch(w.offset_bytes(place, line * _LINE_BYTES), stream.wish)
+    source: Value
+    place: Value
+    is_clear: bool | Value
 
 
 class MicroKernel:
@@ -80,52 +39,46 @@ class MicroKernel:
 
     def emit(
         self,
-        rows: int,
-        vectors: int,
+        size: tuple[int, int],
         turns: tuple[Value, int],
-        clear: bool,
-        streams: tuple[Stream, Stream] | None = None,
+        sums: Sums,
+        streams: Sequence[Stream] = (),
+        record: Value | None = None,
     ) -> None:
-        """`turns` are the unrolled rounds over k, and the groups that remain."""
+        """`size` is rows and vectors, `turns` unrolled rounds over k and the groups that remain."""
         w, shape, plan = self.w, self.shape, self.plan
-        a, b, c = w.parameters[:3]
-        c_type = storage_type(shape.c_dtype)
-        step = self.lanes * shape.c_dtype.bytes
-        places = [
-            w.offset_bytes(c, r * shape.c_pitch * shape.c_dtype.bytes + v * step)
-            for r in range(rows)
-            for v in range(vectors)
-        ]
-        totals = [w.const(0, self.kind) for _ in places]
+        rows, vectors = size
         a_step = plan.group * plan.a_dtype.bytes * (shape.a_pitch if shape.a_is_transposed else 1)
         b_step = plan.group * plan.n_block * shape.b_dtype.bytes
-        written = Stream(rows, 1, -(-vectors * step // _LINE_BYTES), wish="write")
-        for first, end, stream, parameters in spread(w, turns[0], streams, written):
-            place = parameters[:1]
-            with w.loop(first, end, carried=[a, b, *totals, *place]) as loop:
-                a, b, *totals = loop.carried[: 2 + len(totals)]
-                if stream is not None:
-                    place = loop.carried[-1:]
-                    ask(w, stream, place[0], parameters[2])
-                    place = [w.offset_bytes(place[0], parameters[1])]
-                for u in range(self.UNROLL):
-                    totals = self._step(a, b, u * a_step, u * b_step, totals, rows, vectors)
-                a = w.offset_bytes(a, self.UNROLL * a_step)
-                b = w.offset_bytes(b, self.UNROLL * b_step)
-                loop.carry([a, b, *totals, *place])
-            assert loop.results is not None
-            a, b, *totals = loop.results[: 2 + len(totals)]
+
+        def turn(_: Value, values: list[Value]) -> list[Value]:
+            a, b, *totals = values
+            for u in range(self.UNROLL):
+                totals = self._step(a, b, u * a_step, u * b_step, totals, rows, vectors)
+            a = w.offset_bytes(a, self.UNROLL * a_step)
+            return [a, w.offset_bytes(b, self.UNROLL * b_step), *totals]
+
+        zeros = [w.const(0, self.kind)] * (rows * vectors)
+        first = [*w.parameters[:2], *zeros]
+        a, b, *totals = emit_turns(w, turns[0], first, turn, streams, record)
         for u in range(turns[1]):
             totals = self._step(a, b, u * a_step, u * b_step, totals, rows, vectors)
-        for place, total in zip(places, totals, strict=True):
-            if not clear:
-                old = widen(w, w.load(place, vector_type(c_type, self.lanes)), shape.c_dtype)
-                total = w.add(total, old)
-            self._store(total, place)
+        step = self.lanes * shape.c_dtype.bytes
+        for number, total in enumerate(totals):
+            r, v = divmod(number, vectors)
+            self._finish(total, sums, r * shape.c_pitch * shape.c_dtype.bytes + v * step)
         w.ret()
 
-    def _store(self, total: Value, place: Value) -> None:
-        self.w.store(narrow(self.w, total, self.shape.c_dtype), place)
+    def _finish(self, total: Value, sums: Sums, offset: int) -> None:
+        """Add what was there before, and store."""
+        w, dtype = self.w, self.shape.c_dtype
+        if sums.is_clear is not True:
+            kind = vector_type(storage_type(dtype), self.lanes)
+            old = widen(w, w.load(w.offset_bytes(sums.source, offset), kind), dtype)
+            if isinstance(sums.is_clear, Value):
+                old = w.select(sums.is_clear, w.const(0, old.type), old)
+            total = w.add(total, old)
+        w.store(narrow(w, total, dtype), w.offset_bytes(sums.place, offset))
 
     def _step(
         self,

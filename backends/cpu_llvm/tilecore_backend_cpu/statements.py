@@ -47,7 +47,7 @@ from .regions import emit_fill_nest
 from .row_nests import emit_fused
 from .shared_tiles import emit_borrow, emit_shared_copy
 from .state import BlockState, Round
-from .steps import emit_step, is_result_missing, prepare_result
+from .steps import emit_fill, emit_step, is_result_missing, prepare_result
 from .storage import Storage
 
 EmitBlock = Callable[[BlockState, Block], None]
@@ -99,7 +99,10 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
             else:
                 emit_copy(s, src, dst)
         case Fill(dst=dst, value=value):
-            emit_fill_nest(s, dst, value)
+            if s.steps is not None and (step := s.steps.step_of_fill(stmt)) is not None:
+                emit_fill(s, step)
+            else:
+                emit_fill_nest(s, dst, value)
         case Gemm(a=a):
             step = None if s.steps is None else s.steps.steps.get(a.buffer.name)
             if s.steps is not None and step is not None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Let, Stmt, While
+from tilecore.ir.stmts import Alias, Block, Copy, Fill, For, Gemm, If, Let, Stmt, While
 from tilecore.ir.visit import walk_stmts
 
 from .analysis import Interval, interval
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu
-from .operands import covers_buffer, mentions, sole_copy
+from .operands import covers_buffer, mentions, sole_copy, written_buffer
 from .storage import plain_strides
 
 _LEAST_ROW_BLOCKS = 4
@@ -31,14 +31,24 @@ _LEAST_ROW_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class GemmStep:
-    """A product, the copies of its operands, and the loop and the copy of its result that follow
-    it, if they do."""
+    """A product and the copies of its operands.
+
+    Where these are all of a loop: the loop. The statement before them, or before that loop, if it
+    sets the sums to zero; and the copy of the result behind, if there is one. `is_private` says
+    that no other statement names the sums.
+    """
 
     a: Copy
     b: Copy
     gemm: Gemm
     loop: For | None = None
+    fill: Fill | None = None
     result: Copy | None = None
+    is_private: bool = False
+
+
+Neighbours = tuple[Stmt | None, Stmt | None]
+"""The statements before and after others, in their block."""
 
 
 def find_steps(kernel: Kernel, layouts: Mapping[str, Layout], cpu: HostCpu) -> dict[str, GemmStep]:
@@ -46,7 +56,7 @@ def find_steps(kernel: Kernel, layouts: Mapping[str, Layout], cpu: HostCpu) -> d
     stmts = list(walk_stmts(kernel.body))
     bounds = _Bounds(kernel, stmts)
     found: dict[str, GemmStep] = {}
-    for block, loop, following in _blocks(kernel.body):
+    for block, loop, around in _blocks(kernel.body):
         for at in range(len(block) - 2):
             first, second, gemm = block[at : at + 3]
             if not (
@@ -62,13 +72,54 @@ def find_steps(kernel: Kernel, layouts: Mapping[str, Layout], cpu: HostCpu) -> d
                 bounds.are_natural(a.src) and bounds.are_natural(b.src)
             ):
                 continue
-            if loop is not None and len(block) == 3 and _takes_result(gemm, following):
-                assert isinstance(following, Copy)
-                if not bounds.are_natural(following.dst):
-                    continue
-                step = GemmStep(a, b, gemm, loop, following)
+            if loop is not None and len(block) == 3:
+                step = _with_neighbours(replace(step, loop=loop), around, bounds, stmts)
+            else:
+                step = _with_neighbours(step, _neighbours(block, at, 3), bounds, stmts)
             found[gemm.a.buffer.name] = step
     return found
+
+
+def _neighbours(block: Block, at: int, count: int = 1) -> Neighbours:
+    """The statements before and after `count` statements of a block."""
+    end = at + count
+    return block[at - 1] if at > 0 else None, block[end] if end < len(block) else None
+
+
+def _with_neighbours(
+    step: GemmStep, around: Neighbours, bounds: _Bounds, stmts: list[Stmt]
+) -> GemmStep:
+    """The step with what of the statements before and after it, or its loop, belongs to it."""
+    before, after = around
+    gemm = step.gemm
+    assert isinstance(gemm.clear_accum, Const)
+    fill = result = None
+    if isinstance(before, Fill) and not gemm.clear_accum.value and _clears(before, gemm):
+        fill = before
+    if isinstance(after, Copy) and _takes_result(gemm, after) and bounds.are_natural(after.dst):
+        result = after
+    own = (gemm, fill, result)
+    others = (stmt for stmt in stmts if not any(stmt is one for one in own))
+    is_private = not any(_uses(stmt, gemm.c.buffer) for stmt in others)
+    return replace(step, fill=fill, result=result, is_private=is_private)
+
+
+def _uses(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement may read or write a buffer, under this name or another."""
+    if isinstance(stmt, Alias) and buffer in (stmt.source, stmt.buffer):
+        return True
+    return mentions(stmt, buffer) or written_buffer(stmt) == buffer
+
+
+def _clears(fill: Fill, gemm: Gemm) -> bool:
+    """Whether a statement sets all of C to zero."""
+    return (
+        fill.dst.buffer == gemm.c.buffer
+        and covers_buffer(fill.dst)
+        and isinstance(fill.value, Const)
+        and fill.value.value == 0
+        and math.copysign(1.0, fill.value.value) > 0
+    )
 
 
 class _Bounds:
@@ -90,15 +141,14 @@ class _Bounds:
 
 
 def _blocks(
-    block: Block, loop: For | None = None, following: Stmt | None = None
-) -> Iterator[tuple[Block, For | None, Stmt | None]]:
-    """Every block, the loop whose body it is, and the statement after that loop."""
-    yield block, loop, following
+    block: Block, loop: For | None = None, around: Neighbours = (None, None)
+) -> Iterator[tuple[Block, For | None, Neighbours]]:
+    """Every block, the loop whose body it is, and the statements before and after that loop."""
+    yield block, loop, around
     for at, stmt in enumerate(block):
-        after = block[at + 1] if at + 1 < len(block) else None
         match stmt:
             case For(body=body):
-                yield from _blocks(body, stmt, after)
+                yield from _blocks(body, stmt, _neighbours(block, at))
             case While(body=body):
                 yield from _blocks(body)
             case If(then=then, otherwise=otherwise):

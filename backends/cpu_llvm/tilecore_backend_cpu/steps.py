@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Const
-from tilecore.ir.stmts import Copy, For
+from tilecore.ir.stmts import Copy, Fill, For
 
 from .builder import Value
 from .expressions import index
 from .gemm_kernels import plan_gemm
-from .gemm_steps import StepEmitter, StepShape, panel_bytes
+from .gemm_steps import StepEmitter
 from .memory import linear_offset
 from .packing import Matrix, source_matrix
+from .regions import emit_fill_nest
 from .state import BlockState
 from .step_plan import GemmStep
+from .step_shape import StepShape, panel_bytes
 
 
 @dataclass(slots=True)
@@ -42,7 +44,12 @@ class StepState:
 
     def step_of_loop(self, loop: For) -> GemmStep | None:
         """The step that is all of a loop and may write its result."""
-        return next((step for step in self.steps.values() if step.loop is loop), None)
+        steps = (step for step in self.steps.values() if step.result is not None)
+        return next((step for step in steps if step.loop is loop), None)
+
+    def step_of_fill(self, fill: Fill) -> GemmStep | None:
+        """The step whose sums a statement sets to zero."""
+        return next((step for step in self.steps.values() if step.fill is fill), None)
 
     def step_of_result(self, copy: Copy) -> GemmStep | None:
         """The step whose result a copy stores."""
@@ -54,7 +61,7 @@ def place_panels(s: BlockState, state: StepState) -> None:
     for name, step in state.steps.items():
         shape = _shape(s, step, 0)
         plan = plan_gemm(shape.a_dtype, shape.b_dtype, shape.c_dtype, s.cpu)
-        left, right = panel_bytes(shape, plan, s.cpu.l1_bytes)
+        left, right = panel_bytes(shape, plan, s.cpu)
         state.panels[name] = (s.scratch(left), s.scratch(right))
 
 
@@ -68,12 +75,13 @@ def _shape(s: BlockState, step: GemmStep, c_pitch: int) -> StepShape:
     return StepShape(
         m, n, rows if gemm.transpose_a else columns, gemm.a.dtype, gemm.b.dtype, gemm.c.dtype,
         out, c_pitch, gemm.transpose_a, gemm.transpose_b, bool(gemm.clear_accum.value),
+        step.fill is not None, step.is_private,
         int(whole.value) if isinstance(whole, Const) else None,
     )  # fmt: skip
 
 
 def prepare_result(s: BlockState, state: StepState, step: GemmStep) -> None:
-    """Before the loop of a step: may its last round write the result?
+    """Before the loop of a step, or the step if it has none: may its last round write the result?
 
     Not if the result shares memory with an operand: parts of it would be written before all of the
     operand is read.
@@ -123,7 +131,8 @@ def emit_step(s: BlockState, state: StepState, step: GemmStep) -> None:
     left, right = state.panels[name]
     arguments = [
         a.pointer, a.pitch_bytes, b.pointer, b.pitch_bytes, storage.pointer,
-        m, n, w.intrinsic("smin", [k_of_a, k_of_b]), next_a, next_b, left, right, out, out_pitch,
+        m, n, w.intrinsic("smin", [k_of_a, k_of_b]), _is_first(s, step), next_a, next_b,
+        left, right, out, out_pitch,
     ]  # fmt: skip
     w.call(state.emitter.function(shape, plan), "void", arguments)
 
@@ -136,17 +145,34 @@ def _insides(s: BlockState, matrix: Matrix) -> tuple[Value, Value]:
     return rows, columns
 
 
+def _is_first(s: BlockState, step: GemmStep) -> Value:
+    """Whether this round's sums begin at zero because of the statement before the loop (i1)."""
+    if step.fill is None or step.loop is None:
+        return s.w.const(step.fill is not None, "i1")
+    return s.w.icmp("eq", s.rounds[-1].number, s.w.i64(0))
+
+
+def emit_fill(s: BlockState, step: GemmStep) -> None:
+    """The statement that sets the sums to zero: the first round does, if there is one."""
+    assert step.fill is not None
+    if step.loop is None:
+        return
+    with s.w.when(s.w.icmp("slt", index(s, step.loop.extent), s.w.i64(1))):
+        emit_fill_nest(s, step.fill.dst, step.fill.value)
+
+
 def _following(s: BlockState, step: GemmStep) -> tuple[Value, Value]:
-    """Where the next round reads; this round's addresses where there is no loop."""
-    current = s.rounds[-1] if s.rounds else None
-    before = None
-    if current is not None:
-        before = s.wide[current.name]
-        s.wide[current.name] = s.w.add(before, current.step)
+    """Where the next round reads; null after the last one and where there is no loop."""
+    w, null = s.w, Value("ptr", "null")
+    if not s.rounds:
+        return null, null
+    current = s.rounds[-1]
+    before = s.wide[current.name]
+    s.wide[current.name] = w.add(before, current.step)
     places = [_address(s, copy.src) for copy in (step.a, step.b)]
-    if current is not None and before is not None:
-        s.wide[current.name] = before
-    return places[0], places[1]
+    s.wide[current.name] = before
+    has_next = w.icmp("slt", w.add(current.number, w.i64(1)), current.extent)
+    return w.select(has_next, places[0], null), w.select(has_next, places[1], null)
 
 
 def _address(s: BlockState, region: Region) -> Value:
@@ -161,13 +187,17 @@ def _result(
 ) -> tuple[Value, Value]:
     """Where to write the result (null except in the last round), and its pitch in bytes."""
     w, null = s.w, Value("ptr", "null")
-    slots = state.slots.get(step.gemm.a.buffer.name)
-    if slots is None or step.result is None:
+    if step.result is None:
         return null, w.i64(0)
-    dst, current = step.result.dst, s.rounds[-1]
-    now = w.icmp("eq", w.add(current.number, w.i64(1)), current.extent)
-    now = w.binary("and", now, w.load(slots[0], "i1", 1))
-    matrix = source_matrix(s, dst)
+    if step.loop is None:
+        prepare_result(s, state, step)
+    slots = state.slots[step.gemm.a.buffer.name]
+    now = w.load(slots[0], "i1", 1)
+    if step.loop is not None:
+        current = s.rounds[-1]
+        is_last = w.icmp("eq", w.add(current.number, w.i64(1)), current.extent)
+        now = w.binary("and", now, is_last)
+    matrix = source_matrix(s, step.result.dst)
     assert matrix is not None
     for mine, other in zip(_insides(s, matrix), inside, strict=True):
         now = w.binary("and", now, w.icmp("eq", mine, other))
