@@ -11,6 +11,7 @@ import pytest
 import tilecore
 import tilecore.language as T
 from tilecore.compiler import lower
+from tilecore.hooks.manager import targets_of
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore_kernels.gemm import GEMM, GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
@@ -47,22 +48,30 @@ def test_transposed_operands(dtype: str, storage: tuple[bool, bool]) -> None:
     run(problem, (128, 96, 128))
 
 
-def matmul(m: int, n: int, k: int, tile: tuple[int, int, int], rounds: int | None = None) -> Any:
-    """A product by hand; `rounds` cuts the sums short."""
+def matmul(
+    m: int,
+    n: int,
+    k: int,
+    tile: tuple[int, int, int],
+    rounds: int | None = None,
+    first: float = 3.0,
+    dtype: str = "float32",
+) -> Any:
+    """A product by hand; `rounds` cuts the sums short, which begin at `first`."""
     bm, bn, bk = tile
     steps = T.ceildiv(k, bk) if rounds is None else rounds
 
     @T.prim_func
     def product(
-        A: T.Tensor((m, k), "float32"),  # type: ignore[valid-type]
-        B: T.Tensor((k, n), "float32"),  # type: ignore[valid-type]
+        A: T.Tensor((m, k), dtype),  # type: ignore[valid-type]
+        B: T.Tensor((k, n), dtype),  # type: ignore[valid-type]
         C: T.Tensor((m, n), "float32"),  # type: ignore[valid-type]
     ):
         with T.Kernel(T.ceildiv(n, bn), T.ceildiv(m, bm), threads=128) as (bx, by):
-            a = T.alloc_shared((bm, bk), "float32")
-            b = T.alloc_shared((bk, bn), "float32")
+            a = T.alloc_shared((bm, bk), dtype)
+            b = T.alloc_shared((bk, bn), dtype)
             c = T.alloc_fragment((bm, bn), "float32")
-            T.fill(c, 3.0)
+            T.fill(c, first)
             for step in T.Pipelined(steps, num_stages=2):
                 T.copy(A[by * bm, step * bk], a)
                 T.copy(B[step * bk, bx * bn], b)
@@ -82,23 +91,65 @@ def test_the_kernel_runs_as_steps() -> None:
     assert "@step0_64x64x64(" in text
 
 
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_result_of_few_rounds(rounds: int) -> None:
+FIRST = pytest.mark.parametrize("first", [0.0, 3.0])
+"""The first round of sums that begin at zero takes the place of the statement that says so."""
+
+
+@FIRST
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_result_of_few_rounds(rounds: int, first: float) -> None:
     a, b = operands(96, 130, 128)
-    c = np.zeros((96, 130), np.float32)
-    tilecore.compile(matmul(96, 130, 128, (64, 64, 64), rounds), "cpu_llvm")(a, b, c)
-    want = 3.0 + (a[:, : 64 * rounds] @ b[: 64 * rounds])
+    c = np.full((96, 130), np.nan, np.float32)
+    program = matmul(96, 130, 128, (64, 64, 64), rounds, first)
+    tilecore.compile(program, "cpu_llvm")(a, b, c)
+    want = first + (a[:, : 64 * rounds] @ b[: 64 * rounds])
     np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-4)
 
 
+@FIRST
+@pytest.mark.parametrize("depth", [64, 128], ids=["rounds", "one round"])
 @pytest.mark.parametrize("which", [0, 1], ids=["a", "b"])
-def test_result_in_the_memory_of_an_operand(which: int) -> None:
+def test_result_in_the_memory_of_an_operand(which: int, depth: int, first: float) -> None:
     """One block reads all before it writes, in program order; so must the steps."""
     a, b = operands(128, 128, 128)
-    want = 3.0 + a.astype(np.float64) @ b
+    want = first + a.astype(np.float64) @ b
     out = (a, b)[which]
-    tilecore.compile(matmul(128, 128, 128, (128, 128, 64)), "cpu_llvm")(a, b, out)
+    program = matmul(128, 128, 128, (128, 128, depth), None, first)
+    tilecore.compile(program, "cpu_llvm")(a, b, out)
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [(129, 257, 65), (300, 300, 300)], ids=str)
+def test_sums_are_read_after_the_product(dtype: str, size: tuple[int, int, int]) -> None:
+    """An epilogue reads all of the sums, also those outside of the result."""
+    problem = GemmProblem(*size, dtype, has_bias=True, activation="gelu")
+    a, b, bias = GEMM.inputs(problem, np.random.default_rng(7))
+    kernel = tilecore.compile(GEMM.program(problem, GemmConfig(160, 160, 128, 1, 128)), "cpu_llvm")
+    got = np.empty((problem.m, problem.n), a.dtype)
+    kernel(a, b, bias, got)
+    (want,) = GEMM.reference(problem, a, b, bias)
+    error = np.abs(got.astype(np.float64) - want).max() / np.abs(want).max()
+    assert error <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("size", [(700, 150, 2048), (1041, 97, 1500)], ids=str)
+def test_chunks_of_rows(dtype: str, size: tuple[int, int, int]) -> None:
+    """More rows than the second-level cache holds: packed panels are used again."""
+    run(GemmProblem(*size, dtype), (1056, 160, 2048))
+
+
+@pytest.mark.parametrize("size", [512, 1000, 1024, 1999, 2048])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_little_code(dtype: str, size: int) -> None:
+    """Compile time is proportional: one loop over k in a register block, few register blocks."""
+    target = targets_of("cpu_llvm")[0]
+    text = lower(GEMM.build(GemmProblem(size, size, size, dtype), target), "cpu_llvm").source.text
+    blocks = text.count("define internal void @block")
+    assert blocks <= 4
+    assert text.count("call <16 x float> @llvm.fma") <= blocks * 4 * 28
+    assert text.count("\n") <= 1450 + 400 * blocks
 
 
 def test_not_finite_values_stay_where_they_are() -> None:
