@@ -25,6 +25,10 @@ BULK_OPERANDS = 28.0
 """Cost of an operand row or column of a tile, in products, where one block has a multiprocessor:
 the 8.6 % that 128x128 tiles lose to 128x256 ones at 4096^3 (docs/performance-log.md)."""
 
+PANEL_ROWS = 2048
+"""Rows of C in one panel where one block has a multiprocessor: the tiles at work are then about as
+high as wide. Half as many lose 1 % at 4096^3 and 3 % with groups (docs/performance-log.md)."""
+
 BYTES_UNDER_WAY = 1 << 17
 """Bytes of operands in flight that hide memory's latency behind one block of a multiprocessor:
 8 slots of 16 KiB reach the bandwidth that 12 reach (docs/performance-log.md)."""
@@ -74,7 +78,7 @@ def _lane_space(k: int, target: Target) -> list[GemmConfig]:
     # take any number of columns: 192 where 256 leaves half a round, 32 for few tiles.
     bulk = target.has("bulk_copy")
     return [
-        GemmConfig(block_m, block_n, block_k, stages, threads, panel=8)
+        GemmConfig(block_m, block_n, block_k, stages, threads, PANEL_ROWS // block_m if bulk else 8)
         for block_m in (64, 128, 256)
         for block_n in ((32, 64, 128, 192, 256) if bulk else (64, 128, 256))
         for block_k in (16, 32, 64, 128)
