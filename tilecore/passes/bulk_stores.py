@@ -8,7 +8,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Allocate, Atomic, Copy, For, Intrinsic, Stmt
+from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, If, Intrinsic, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.bulk_copies import BulkCopies
 from tilecore.passes.deferred_store import DeferredStore, deferred_store
@@ -20,9 +20,16 @@ from tilecore.passes.scopes import whole
 class BulkStores(BulkCopies):
     """One kernel, with its stores on their way through staging buffers."""
 
-    def stored(self, stmt: Stmt) -> Stmt:
+    def stored(self, stmt: Stmt, instead: Block = ()) -> Stmt:
         """A copy of a fragment to global memory, or its addition to what is there, through the copy
-        engine, where it takes it."""
+        engine, where it takes it; also under a condition that all lanes of the block share.
+
+        `instead` are statements that do not run where this one does.
+        """
+        if isinstance(stmt, If) and self.is_pure(stmt.condition):
+            then = tuple(self.stored(s, (*instead, *stmt.otherwise)) for s in stmt.then)
+            otherwise = tuple(self.stored(s, (*instead, *stmt.then)) for s in stmt.otherwise)
+            return dataclasses.replace(stmt, then=then, otherwise=otherwise)
         hints: tuple[tuple[str, bool], ...] = ()
         original = stmt
         if isinstance(stmt, Atomic) and isinstance(stmt.value, Region) and stmt.op == "add":
@@ -33,10 +40,11 @@ class BulkStores(BulkCopies):
             return original
         if stmt.dst.buffer.scope is not Scope.GLOBAL:
             return original
+        never = {id(s) for s in walk_stmts(instead)}
         others = [
             s
             for s in walk_stmts(self.kernel.body)
-            if not any(inner is original for inner in walk_stmts((s,)))
+            if id(s) not in never and not any(inner is original for inner in walk_stmts((s,)))
         ]
         if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
             return original
@@ -46,14 +54,6 @@ class BulkStores(BulkCopies):
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
         return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
-
-    def with_bulk_adds(self, loop: For) -> For:
-        """The loop with its additions of fragments to global memory through the copy engine; the
-        loop itself where there are none."""
-        body = tuple(self.stored(s) if isinstance(s, Atomic) else s for s in loop.body)
-        if all(new is old for new, old in zip(body, loop.body, strict=True)):
-            return loop
-        return dataclasses.replace(loop, body=body)
 
     def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
         """A buffer through which fragments leave; stores one after the other use the same."""

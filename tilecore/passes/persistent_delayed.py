@@ -27,8 +27,9 @@ from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Const, Expr, Load, Select, Var, binary, const, free_vars
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt, Store
-from tilecore.ir.visit import buffers_in
+from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.consumer_schedule import reads_first
+from tilecore.passes.deferred_store import is_held
 from tilecore.passes.delayed_schedule import delayed_tile, later_group
 from tilecore.passes.persistent_tiles import may_pair, place_of, rank_of
 from tilecore.passes.producer_schedule import producer_loop
@@ -146,7 +147,7 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
 
     producer = side(lambda round_, base: _loads(own, parts, round_, base), "loaded")
     consumer = list(side(lambda round_, base: _work(own, parts, plan, round_, base), "used"))
-    if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in parts.rest):
+    if any(is_held(s) for s in walk_stmts(tuple(parts.rest))):
         consumer.append(Intrinsic("bulk.finish"))
     own.kernel = dataclasses.replace(
         kernel,

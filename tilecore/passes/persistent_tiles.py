@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
+from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, free_vars
 from tilecore.ir.program import BlockOrder, Kernel
-from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt
+from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt, Store
 from tilecore.passes.consumer_schedule import plain_steps
 from tilecore.passes.deferred_store import DeferredStore
 from tilecore.passes.producer_schedule import load_group
@@ -41,13 +42,33 @@ BLOCKS = binary("max", const(1), LAUNCHED)
 """How many blocks were launched; not less than the one that asks."""
 
 
-def may_persist(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
-    """True when all tiles of a kernel make equally many steps, on a plain grid."""
+def may_persist(kernel: Kernel, loop: For) -> bool:
+    """True when the tiles of a kernel are places of a plain grid, with a plain loop each."""
     if len(kernel.grid) > 3 or kernel.cluster != (1, 1, 1):
         return False
-    changing = set(kernel.grid_vars) | {let.var for let in lets}
     simple = loop.start == const(0, loop.var.dtype) and loop.step == const(1, loop.var.dtype)
-    return simple and loop.var.dtype == int32 and not free_vars(loop.extent) & changing
+    return simple and loop.var.dtype == int32
+
+
+def makes_equal_steps(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
+    """True when all tiles make equally many steps."""
+    changing = set(kernel.grid_vars) | {let.var for let in lets}
+    return not free_vars(loop.extent) & changing
+
+
+def step_base(loop: For, round_: Var, done: Buffer | None) -> Expr:
+    """The number of a tile's first step: all tiles so far made as many, or `done` counts them."""
+    if done is None:
+        return binary("mul", round_, loop.extent)
+    return binary("max", const(0), Load(done, ()))
+
+
+def count_steps(loop: For, base: Var, done: Buffer | None) -> Block:
+    """Add the tile's steps to those `done`."""
+    if done is None:
+        return ()
+    steps = binary("max", const(0), loop.extent)
+    return (Store(done, (), binary("add", base, steps), loop.loc),)
 
 
 def cluster_axis(kernel: Kernel) -> int | None:
@@ -172,11 +193,17 @@ def _places(
 
 
 def chained_tile(
-    loop: For, group: Group, round_: Var, names: Names, late: DeferredStore | None = None
+    loop: For,
+    group: Group,
+    round_: Var,
+    names: Names,
+    late: DeferredStore | None = None,
+    done: Buffer | None = None,
 ) -> tuple[Stmt, ...]:
     """The consumers' loop of one gemm, counting steps over all rounds; nothing is left running.
 
-    Parts of the store `late` of the round before go under the first steps.
+    Parts of the store `late` of the round before go under the first steps. `done` counts steps
+    where tiles make unequally many.
     """
     ring = group.ring
     base = Var(names.fresh("step_base"))
@@ -210,24 +237,34 @@ def chained_tile(
         loop.var, const(first), left, const(1), tuple(body),
         LoopKind.SERIAL, None, loop.hints, loop.loc,
     )  # fmt: skip
-    return (Let(base, binary("mul", round_, loop.extent)), *loops, new_loop, *after)
+    start = Let(base, step_base(loop, round_, done))
+    return (start, *loops, new_loop, *after, *count_steps(loop, base, done))
 
 
 def plain_tile(
-    loop: For, groups: list[Group], runs_beside: RunsBeside, round_: Var, names: Names
+    loop: For,
+    groups: list[Group],
+    runs_beside: RunsBeside,
+    round_: Var,
+    names: Names,
+    done: Buffer | None = None,
 ) -> tuple[Stmt, ...]:
     """The consumers' plain loop, counting steps over all rounds."""
     base = Var(names.fresh("step_base"))
     body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var))
     new_loop = dataclasses.replace(loop, body=tuple(body), kind=LoopKind.SERIAL, pipeline=None)
-    return (Let(base, binary("mul", round_, loop.extent)), new_loop)
+    start = Let(base, step_base(loop, round_, done))
+    return (start, new_loop, *count_steps(loop, base, done))
 
 
-def loading_tile(loop: For, groups: list[Group], round_: Var, names: Names) -> tuple[Stmt, ...]:
+def loading_tile(
+    loop: For, groups: list[Group], round_: Var, names: Names, done: Buffer | None = None
+) -> tuple[Stmt, ...]:
     """The producer's loop of one tile, counting steps over all rounds."""
     base = Var(names.fresh("step_base"))
     own = Var(names.fresh(f"{loop.var.name}_ahead"))
     step = binary("add", base, own)
     loads = tuple(s for group in groups for s in load_group(loop, group, own, step))
     new_loop = For(own, const(0), loop.extent, const(1), loads, loc=loop.loc)
-    return (Let(base, binary("mul", round_, loop.extent)), new_loop)
+    start = Let(base, step_base(loop, round_, done))
+    return (start, new_loop, *count_steps(loop, base, done))

@@ -27,7 +27,7 @@ import math
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.dtypes import boolean
+from tilecore.ir.dtypes import boolean, int32
 from tilecore.ir.expr import Call, Expr, Var, binary, const, substitute, walk
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
@@ -57,6 +57,7 @@ from tilecore.passes.persistent_tiles import (
     chained_tile,
     cluster_axis,
     loading_tile,
+    makes_equal_steps,
     may_persist,
     persistent_kernel,
     plain_tile,
@@ -145,7 +146,7 @@ class _Specializer(SharedLoads):
                 consumer += [Intrinsic("bulk.finish"), BARRIER]
             for group in groups:
                 inits += group.ring.declarations(warps)
-        if any(isinstance(s, Intrinsic) and s.op == "bulk.store_fragment" for s in consumer):
+        if any(is_held(s) for s in walk_stmts(tuple(consumer))):
             consumer.append(Intrinsic("bulk.finish"))
         return self.assemble(inits, producer, consumer, plans[0].producer_warps)
 
@@ -155,41 +156,45 @@ class _Specializer(SharedLoads):
         """The kernel with blocks that stay, when its one loop is a chain (or, not `chained`, reads
         all that it copies where it stands); else nothing changes."""
         lets = tuple(s for s in self.common if isinstance(s, Let))
-        if not may_persist(self.kernel, loop, lets):
+        if not may_persist(self.kernel, loop):
             return None
+        equal = makes_equal_steps(self.kernel, loop, lets)
         before = dict(self.layouts), dict(self.slotted), list(self.common)
         groups = self.groups(loop, plan)
         if not groups or is_chain(loop, groups, self.runs_beside) != chained:
             self.layouts, self.slotted, self.common = before
             return None
-        groups = [
-            self.shared(group, loop, plan, lets, cluster_axis(self.kernel)) for group in groups
-        ]
+        axis = cluster_axis(self.kernel) if equal else None
+        groups = [self.shared(group, loop, plan, lets, axis) for group in groups]
         sharers = max(group.ring.sharers for group in groups)
         warps = self.kernel.threads // self.context.target.lanes_per_warp
         inits = [stmt for group in groups for stmt in group.ring.declarations(warps)]
         self.common = [s for s in self.common if not isinstance(s, Let)]
         kernel, first = persistent_kernel(self.kernel, self.names, sharers)
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
-        loads = (*lets, *loading_tile(loop, groups, filled, self.names))
+        loaded, used = (
+            None if equal else self.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
+            for side in ("loaded", "used")
+        )
+        loads = (*lets, *loading_tile(loop, groups, filled, self.names, loaded))
         ahead = tile_loop(self.kernel, first, filled, self.names, loads, sharers)
-        producer = list(renamed((ahead,), self.names))
+        producer = [*_at_zero(loaded), *renamed((ahead,), self.names)]
         rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
         late = self.deferred(loop, staying, rest) if chained else None
         work: list[Stmt] = [*lets]
         for stmt in rest:
             if stmt is loop and chained:
-                work += chained_tile(loop, groups[0], taken, self.names, late)
+                work += chained_tile(loop, groups[0], taken, self.names, late, used)
             elif stmt is loop:
                 outside = [s for s in staying if s is not loop]
                 turns = alternating(loop, groups, outside, self.runs_beside, self.names)
-                if turns is not None and plan.alternates:
+                if turns is not None and plan.alternates and equal:
                     self.layouts |= {
                         new.name: self.layouts[old] for old, new in turns.second.items()
                     }
                     work += alternating_tile(turns, taken, self.names)
                 else:
-                    work += plain_tile(loop, groups, self.runs_beside, taken, self.names)
+                    work += plain_tile(loop, groups, self.runs_beside, taken, self.names, used)
             elif late is not None and stmt is late.store:
                 work += late.keep()
             elif late is not None and late.declares(stmt):
@@ -197,7 +202,7 @@ class _Specializer(SharedLoads):
             else:
                 work.append(stmt)
         whole_loop = tile_loop(self.kernel, first, taken, self.names, tuple(work), sharers)
-        consumer: list[Stmt] = [whole_loop]
+        consumer: list[Stmt] = [*_at_zero(used), whole_loop]
         if late is not None:
             number = Var(self.names.fresh("part"))
             parts = For(
@@ -206,7 +211,7 @@ class _Specializer(SharedLoads):
             )  # fmt: skip
             some = binary("gt", whole_loop.extent, const(0))
             consumer = [*late.declarations(), whole_loop, If(some, (parts,))]
-        if any(is_held(s) for s in work):
+        if any(is_held(s) for s in walk_stmts(tuple(work))):
             consumer.append(Intrinsic("bulk.finish"))
         if not self.fits_memory(2 * len(groups)):
             self.layouts, self.slotted, self.common = before
@@ -310,6 +315,11 @@ class _Specializer(SharedLoads):
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
+
+
+def _at_zero(count: Buffer | None) -> list[Stmt]:
+    """The declaration of a count, if there is one."""
+    return [] if count is None else [Allocate(count, const(0))]
 
 
 def _is_pipelined(stmt: Stmt) -> bool:

@@ -85,3 +85,35 @@ def split_sum(m: int, n: int, k: int, splits: int, tile_n: int, dtype: str = "fl
             T.atomic_add(C[by * 128, bx * tile_n], c)
 
     return split_sum
+
+
+def ragged(rows: int, steps_of: tuple[int, ...]) -> Any:
+    """Each row of tiles sums over as many tiles of k as a tensor says; only whole tiles leave."""
+    n, k = 64, 32 * max(steps_of)
+    tiles = len(steps_of)
+
+    @T.prim_func
+    def ragged(
+        A: T.Tensor((64 * tiles, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        Steps: T.Tensor((tiles,), "int32"),
+        C: T.Tensor((64 * tiles, n), "float16"),
+    ):
+        with T.Kernel(1, tiles, threads=128) as (bx, by):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            count = Steps[by]
+            T.clear(c)
+            for step in T.Pipelined(count, num_stages=3):
+                T.copy(A[by * 64, step * 32], a)
+                T.copy(B[step * 32, bx * 64], b)
+                T.gemm(a, b, c)
+            if by * 64 + 64 <= rows:
+                T.copy(c, C[by * 64, bx * 64])
+            else:
+                for i, j in T.Parallel(64, 64):
+                    if by * 64 + i < rows:
+                        C[by * 64 + i, bx * 64 + j] = c[i, j]
+
+    return ragged

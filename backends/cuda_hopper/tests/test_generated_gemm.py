@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hopper_programs import Matmul, matmul, split_sum
+from hopper_programs import Matmul, matmul, ragged, split_sum
 
 import tilecore
 from tilecore.compiler import lower
@@ -150,3 +150,22 @@ def test_sums_of_32_bits_leave_in_bulk(dtype: str) -> None:
     assert ("hopper::store_tile<" in text) == (dtype == "int8")  # one type, or a cast
     got, want = run(case)
     np.testing.assert_allclose(got, want, rtol=1e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("rows", [7 * 64, 7 * 64 - 5, 6 * 64 + 1])
+def test_blocks_stay_where_tiles_make_unequally_many_steps(rows: int) -> None:
+    steps = (3, 0, 1, 4, -2, 2, 5)
+    program = ragged(rows, steps)
+    text = lower(program, backend="cuda_hopper").source.text
+    assert "steps_used" in text and "store_tile" in text and "finish_stores" in text
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((64 * 7, 160)).astype(np.float16)
+    b = rng.standard_normal((160, 64)).astype(np.float16)
+    c = np.full((64 * 7, 64), 7.0, np.float16)
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    kernel(a, b, np.array(steps, np.int32), c)
+    for tile, count in enumerate(steps):
+        at, depth = slice(64 * tile, min(rows, 64 * tile + 64)), 32 * max(0, count)
+        want = a[at, :depth].astype(np.float64) @ b[:depth].astype(np.float64)
+        np.testing.assert_allclose(c[at].astype(np.float64), want, atol=2e-2, rtol=2e-3)
+    assert (c[rows:] == 7.0).all(), "nothing is written behind the rows"
