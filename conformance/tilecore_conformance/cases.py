@@ -110,3 +110,17 @@ def all_cases() -> tuple[Case, ...]:
         if entry.name.endswith(".toml"):
             found.extend(load_cases(entry.name.removesuffix(".toml"), entry.read_text("utf-8")))
     return tuple(found)
+
+
+def sampled(cases: list[Case], count: int) -> list[Case]:
+    """At most `count` cases of each program of each area, spread over all of them; 0 is all."""
+    if count <= 0:
+        return cases
+    programs: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        programs.setdefault((case.area, case.program), []).append(case)
+    kept: set[str] = set()
+    for own in programs.values():
+        taken = min(count, len(own))
+        kept |= {own[k * len(own) // taken].id for k in range(taken)}
+    return [case for case in cases if case.id in kept]

@@ -34,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["emit", "compile", "emulate", "run"],
         help="how far to go (repeatable); by default as far as this machine lets the backend go",
     )
+    group.addoption(
+        "--sample",
+        type=int,
+        default=0,
+        help="at most so many cases of each program, spread over all of them (for slow tools)",
+    )
     group.addoption("--skips-file", action="append", default=[], help="a skip list of your own")
     group.addoption("--xfails-file", action="append", default=[], help="an xfail list of your own")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilecore.errors import TilecoreError
-from tilecore_conformance.cases import Case, all_cases
+from tilecore_conformance.cases import Case, all_cases, sampled
 from tilecore_conformance.lists import Entry, ListError, check_entries, find_entry, read_list
 from tilecore_conformance.plugin import PROPERTY, SUITE
 from tilecore_conformance.subjects import Subject, describe, find_subjects
@@ -53,7 +53,12 @@ class ConformanceSession:
         if "subject" not in names:
             return
         if "case" in names:
-            pairs = [(s, c) for s in self.subjects for c in all_cases() if _applies(c, s)]
+            count = int(metafunc.config.getoption("--sample"))
+            pairs = [
+                (s, c)
+                for s in self.subjects
+                for c in sampled([c for c in all_cases() if _applies(c, s)], count)
+            ]
             metafunc.parametrize(
                 ("subject", "case"), pairs, ids=[f"{s.id}-{c.id}" for s, c in pairs]
             )
