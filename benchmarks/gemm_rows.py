@@ -8,6 +8,8 @@ Matrix kernels run against the power limit, so the two differ.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import measuring
+import tilelang_gemm
 import torch
 
 import tilecore
@@ -88,6 +92,19 @@ def scaled(m: int, n: int, k: int, scaling: str) -> Case:
     )
     problem = ScaledGemmProblem(m, n, k, "block")
     return Case("scaled_gemm", problem, (a, b, of_a, of_b), want, {"cublas_block": blocks, **peers})
+
+
+def with_tilelang(case: Case, path: str | None) -> Case:
+    """The case with TileLang's example at `path` among its peers, where that can run it."""
+    if path is None or getattr(case.problem, "scaling", "") != "block":
+        return case
+    timer = functools.partial(measuring.milliseconds, settle=10, measure=20)
+    try:
+        call = tilelang_gemm.block_scaled(path, *case.arguments, timer)
+    except Exception as error:
+        print(f"  no TileLang: {str(error)[:200]}", flush=True)
+        return case
+    return dataclasses.replace(case, peers={"tilelang": call, **case.peers})
 
 
 def batched(batch: int, m: int, n: int, k: int) -> Case:
@@ -200,10 +217,12 @@ def measure(case: Case, backend: str, arch: str | None, count: int) -> dict[str,
     return row
 
 
-def run(backend: str, arch: str | None, count: int, kinds: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of all cases of the chosen kinds."""
+def run(
+    backend: str, arch: str | None, count: int, kinds: list[str], tilelang: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows of all cases of the chosen kinds; `tilelang` is the path of its example, a peer."""
     for case in cases(kinds):
         try:
-            yield measure(case, backend, arch, count)
+            yield measure(with_tilelang(case, tilelang), backend, arch, count)
         except Exception:
             traceback.print_exc()

@@ -1,7 +1,7 @@
 """Kernels of this project beside their peers on one GPU, in one process.
 
     python benchmarks/gpu.py --backend cuda_ampere [gemm attention rows gemm_fp8 ...] [--json FILE]
-        [--rows 0,3] [--tilelang PATH]
+        [--rows 0,3] [--tilelang PATH] [--tilelang-gemm PATH]
 
 Groups gemm_KIND, with the kinds of gemm_rows.py, are gemms of all kinds at their steady power.
 
@@ -107,9 +107,11 @@ def gemm(backend: str, arch: str | None, count: int) -> None:
         show(**row, resources=str(used))
 
 
-def gemms(backend: str, arch: str | None, count: int, kind: str) -> None:
+def gemms(
+    backend: str, arch: str | None, count: int, kind: str, tilelang: str | None = None
+) -> None:
     """Gemms of one kind (`gemm_rows.KINDS`)."""
-    for row in gemm_rows.run(backend, arch, count, [kind]):
+    for row in gemm_rows.run(backend, arch, count, [kind], tilelang):
         show(**row)
 
 
@@ -224,6 +226,7 @@ def main() -> None:
     parser.add_argument("--arch")
     parser.add_argument("--configs", type=int, default=3, help="of each family's ranking")
     parser.add_argument("--tilelang", help="path of TileLang's attention example, as a peer")
+    parser.add_argument("--tilelang-gemm", help="path of its block-scaled example, as a peer")
     parser.add_argument("--rows", default="", help="numbers of attention rows, from 0: 0,3")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -236,7 +239,10 @@ def main() -> None:
         "rows": rows_of,
         "attention_fp8": attention_fp8,
     }
-    known |= {f"gemm_{kind}": functools.partial(gemms, kind=kind) for kind in gemm_rows.KINDS}
+    known |= {
+        f"gemm_{kind}": functools.partial(gemms, kind=kind, tilelang=options.tilelang_gemm)
+        for kind in gemm_rows.KINDS
+    }
     for group in options.groups:
         try:
             known[group](options.backend, options.arch, options.configs)
