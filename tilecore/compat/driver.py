@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tilecore.compat.settings import backend_for
+from tilecore.compat.settings import backend_for, settings
 from tilecore.errors import LaunchError
 from tilecore.targets import best_backend, present_device
+
+EMULATED_PROCESSORS = 4
+"""Of the device that the emulator stands for: few, so that persistent blocks take several tiles."""
 
 
 def get_num_sms(device_id: int = 0) -> int:
@@ -14,6 +17,8 @@ def get_num_sms(device_id: int = 0) -> int:
         LaunchError: no such device is here.
     """
     backend = backend_for(None) or best_backend()
+    if settings.device == "emulator":
+        return EMULATED_PROCESSORS
     found = present_device(backend)
     if found is None:
         raise LaunchError(f"no device of backend {backend!r} is here")
