@@ -20,6 +20,7 @@ from typing import Any
 
 from tilecore.errors import LanguageError
 from tilecore.hooks.context import Context
+from tilecore.hooks.families import refuse_foreign
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions, Source
 from tilecore.ir.printer import format_program
@@ -129,6 +130,7 @@ def lower(
         return result
 
     verify(program)
+    refuse_foreign(program, hooks.chain)
     _dump("tile", format_program, program)
     program = record("canonical", canonicalize(pack_narrow(program, context), context))
     program = record(

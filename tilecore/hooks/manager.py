@@ -32,6 +32,7 @@ def register_backend(name: str, plugin: object) -> None:
     """
     with _lock:
         _registered[name] = plugin
+        language_of.cache_clear()
         hooks_of.cache_clear()
         targets_of.cache_clear()
 
@@ -40,6 +41,7 @@ def unregister_backend(name: str) -> None:
     """Forget a backend that `register_backend` made known."""
     with _lock:
         _registered.pop(name, None)
+        language_of.cache_clear()
         hooks_of.cache_clear()
         targets_of.cache_clear()
 
@@ -48,6 +50,16 @@ def installed_backends() -> tuple[str, ...]:
     """Names of all backends that can be asked for, sorted; none is imported."""
     found = {point.name for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     return tuple(sorted(found | set(_registered)))
+
+
+@functools.cache
+def language_of(name: str) -> tuple[tuple[str, str], ...]:
+    """(family, module of its extras) of a backend, and of those that it builds on.
+
+    A plugin says ``TILECORE_LANGUAGE = (family, module)``: see `language.families`.
+    """
+    found = (getattr(plugin, "TILECORE_LANGUAGE", None) for _, plugin in _chain(name, _load(name)))
+    return tuple((str(one[0]), str(one[1])) for one in found if one is not None)
 
 
 def _load(name: str) -> object:

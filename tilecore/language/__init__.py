@@ -57,6 +57,7 @@ from tilecore.language.debug_ops import print_ as print
 from tilecore.language.dtypes import NAMES as _DTYPES
 from tilecore.language.dtypes import dtype
 from tilecore.language.eager import const
+from tilecore.language.families import install as _install_families
 from tilecore.language.functions import Macro, PrimFunc, macro, prim_func
 from tilecore.language.kernel import (
     ClusterKernel,
@@ -264,3 +265,4 @@ __all__ = [
 ]  # fmt: skip
 
 _check_calls()
+_install_families()

@@ -8,7 +8,7 @@ from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import EmitRule
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Call
+from tilecore.ir.expr import Call, Const
 from tilecore.ir.stmts import Intrinsic
 from tilecore_backend_cuda_ampere.mma import ATOMS
 
@@ -39,6 +39,21 @@ def _at_use(printer: ExpressionPrinter, call: Call) -> str:
     return f"ampere::at_use({printer.text(value)}, {printer.text(counter)})"
 
 
+def _lop3(printer: ExpressionPrinter, call: Call) -> str:
+    *values, table = call.args
+    assert isinstance(table, Const)
+    return f"ampere::lop3<{int(table.value)}>({', '.join(printer.text(a) for a in values)})"
+
+
+def _extra(name: str) -> EmitRule:
+    """A function of the header under the extra's name."""
+
+    def text(printer: ExpressionPrinter, call: Call) -> str:
+        return f"ampere::{name}({', '.join(printer.text(a) for a in call.args)})"
+
+    return text
+
+
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
@@ -47,4 +62,6 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "ampere.ldmatrix_trans": _ldmatrix,
         "ampere.to_tf32": _to_tf32,
         "lane.at_use": _at_use,
+        "cuda.prmt": _extra("prmt"),
+        "cuda.lop3": _lop3,
     }

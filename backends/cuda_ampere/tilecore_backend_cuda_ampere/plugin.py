@@ -27,6 +27,7 @@ from tilecore.ir.program import Program
 from tilecore.target import Target
 
 TILECORE_HOOK_API = 1
+TILECORE_LANGUAGE = ("cuda", "tilecore_backend_cuda_ampere.language")
 
 
 @hookimpl

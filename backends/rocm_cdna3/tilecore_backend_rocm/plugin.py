@@ -28,6 +28,7 @@ from tilecore.ir.program import Program
 from tilecore.target import Target
 
 TILECORE_HOOK_API = 1
+TILECORE_LANGUAGE = ("rocm", "tilecore_backend_rocm.language")
 
 
 @hookimpl

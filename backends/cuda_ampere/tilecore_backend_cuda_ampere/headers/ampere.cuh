@@ -69,6 +69,18 @@ TC_DEVICE int at_use(int x, int counter) {
   return x ^ (counter >> 31);
 }
 
+// T.prmt and T.lop3 of tilecore.language.cuda.
+TC_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
+  return __byte_perm(a, b, selector);
+}
+
+template <int table>
+TC_DEVICE uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(table));
+  return r;
+}
+
 TC_DEVICE float to_tf32(float v) {
   uint32_t r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));

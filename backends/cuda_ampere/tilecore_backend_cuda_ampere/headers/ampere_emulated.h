@@ -48,6 +48,28 @@ AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double, 8, 8, 4)
 
 inline int at_use(int x, int) { return x; }
 
+inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t(b) << 32 | a;
+  uint32_t result = 0;
+  for (int k = 0; k < 4; ++k) {
+    const uint32_t digit = selector >> 4 * k & 15;
+    uint32_t byte = uint32_t(bytes >> 8 * (digit & 7) & 255);
+    if (digit & 8) byte = byte & 128 ? 255 : 0;
+    result |= byte << 8 * k;
+  }
+  return result;
+}
+
+template <int table>
+inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t result = 0;
+  for (int k = 0; k < 32; ++k) {
+    const int row = int((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1));
+    result |= uint32_t(table >> row & 1) << k;
+  }
+  return result;
+}
+
 // Nearest, ties away from zero, as cvt.rna.tf32.f32; the low 13 bits become zero.
 inline float to_tf32(float v) {
   const uint32_t word = tc::bit_cast<uint32_t>(v);

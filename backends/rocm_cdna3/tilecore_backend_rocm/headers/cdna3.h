@@ -4,6 +4,11 @@
 
 namespace cdna3 {
 
+// T.perm of tilecore.language.rocm.
+TC_DEVICE uint32_t perm(uint32_t a, uint32_t b, uint32_t selector) {
+  return __builtin_amdgcn_perm(a, b, selector);
+}
+
 // The compiler's scheduler moves nothing past this place.
 TC_DEVICE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 // s_setprio: of the wavefronts of one SIMD, those with the higher level issue first.

@@ -5,6 +5,19 @@
 
 namespace cdna3 {
 
+inline uint32_t perm(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t(a) << 32 | b;
+  uint32_t result = 0;
+  for (int k = 0; k < 4; ++k) {
+    const uint32_t digit = selector >> 8 * k & 255;
+    uint32_t byte = digit < 8 ? uint32_t(bytes >> 8 * digit & 255) : 0;
+    if (digit >= 8 && digit < 12) byte = bytes >> (16 * (digit - 8) + 15) & 1 ? 255 : 0;
+    if (digit > 12) byte = 255;
+    result |= byte << 8 * k;
+  }
+  return result;
+}
+
 inline void keep_order() {}
 template <int level>
 inline void set_priority() {}
