@@ -1,9 +1,11 @@
-"""Attention's backward kernels beside torch's flash and cuDNN backends, on one GPU, in one run.
+"""Attention's backward kernels beside torch's flash and cuDNN backends and, where it is installed,
+flash_attn.cute, on one GPU, in one run.
 
     python benchmarks/attention_backward.py --backend cuda_hopper [--json FILE]
 
 Random normal inputs; gradients are checked against a float32 computation on some heads before they
-are timed; medians, the second-level cache flushed between calls. TFLOP/s count five products.
+are timed; medians, the second-level cache flushed between calls, zeroing and rounding of dQ's sums
+included. TFLOP/s count five products.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import random
+import statistics
 import sys
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -28,10 +33,10 @@ from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.backward_problem import BackwardConfig
 
 SHAPES = [(8, 32, 32, 4096, 128), (8, 32, 8, 4096, 128), (1, 16, 16, 16384, 128)]
-CONFIGS = {  # keys owned, queries a step, queries owned, keys a step, stages, threads
+CONFIGS = {  # keys owned, queries a step, queries owned, keys a step, stages, threads, adding
     "cuda_hopper": [
-        BackwardConfig(128, 48, 128, 64, 2, 256), BackwardConfig(128, 48, 128, 96, 2, 256),
-        BackwardConfig(128, 32, 128, 128, 2, 256),
+        BackwardConfig(128, 64, 128, 64, 2, 256, adds=True),
+        BackwardConfig(128, 48, 128, 96, 2, 256),
     ],
     "cuda_ampere": [
         BackwardConfig(64, 32, 64, 64, 2, 128), BackwardConfig(128, 32, 128, 64, 2, 256),
@@ -71,41 +76,51 @@ def exact(q: Any, k: Any, v: Any, grad: Any, causal: bool) -> tuple[torch.Tensor
     return torch.autograd.grad(out, (a, b, c), grad[:1, :group].float())
 
 
-def row(backend: str, shape: Shape, causal: bool) -> dict[str, Any]:
-    """Measure one row."""
-    batch, heads, kv_heads, length, dim = shape
-    q, grad = (
-        torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.half) for _ in range(2)
-    )
-    k, v = (
-        torch.randn(batch, kv_heads, length, dim, device="cuda", dtype=torch.half) for _ in range(2)
-    )
-    found: dict[str, Any] = {"shape": shape, "causal": causal}
-    tera = 1e-9 * ATTENTION_BACKWARD.flops(problem_of(shape, causal))
-    for name, one in (
-        ("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
-    ):  # fmt: skip
-        try:
-            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-            with sdpa_kernel([one]):
-                out = F.scaled_dot_product_attention(
-                    *leaves, is_causal=causal, enable_gqa=heads != kv_heads
-                )
-            ms = milliseconds(
-                lambda out=out, leaves=leaves: torch.autograd.grad(
-                    out, leaves, grad, retain_graph=True
-                )
-            )
-            found |= {f"{name}_ms": ms, f"{name}_tflops": tera / ms}
-        except Exception as error:
-            print(f"  {name}: {error}", flush=True)
+Call = Callable[[], Any]
+
+
+def sdpa_peer(one: SDPBackend, tensors: tuple[torch.Tensor, ...], causal: bool) -> Call:
+    """Gradients by one of torch's backends."""
+    *inputs, grad = tensors
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    with sdpa_kernel([one]):
+        out = F.scaled_dot_product_attention(
+            *leaves, is_causal=causal, enable_gqa=leaves[0].shape[1] != leaves[1].shape[1]
+        )
+    return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+
+def cute_peer(tensors: tuple[torch.Tensor, ...], causal: bool) -> Call:
+    """Gradients by flash_attn.cute, which wants (batch, length, heads, dim)."""
+    from flash_attn.cute import flash_attn_func
+
+    *inputs, grad = (x.transpose(1, 2).contiguous() for x in tensors)
+    leaves = [x.requires_grad_() for x in inputs]
+    out = flash_attn_func(*leaves, causal=causal)
+    out = out[0] if isinstance(out, tuple) else out
+    return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+
+PEERS: dict[str, Callable[[tuple[torch.Tensor, ...], bool], Call]] = {
+    "fa2": functools.partial(sdpa_peer, SDPBackend.FLASH_ATTENTION),
+    "cudnn": functools.partial(sdpa_peer, SDPBackend.CUDNN_ATTENTION),
+    "cute": cute_peer,
+}
+
+
+def own_calls(
+    backend: str, shape: Shape, causal: bool, tensors: tuple[torch.Tensor, ...]
+) -> dict[str, Call]:
+    """Our kernels whose gradients are right, by configuration."""
+    q, k, v, grad = tensors
+    heads, kv_heads = shape[1:3]
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
         q, *(x.repeat_interleave(heads // kv_heads, 1) for x in (k, v)), 0.0, causal
     )[:2]
     out = out.contiguous()
     want = exact(q, k, v, grad, causal)
     grads = [torch.empty_like(x) for x in (q, k, v)]
-    best = float("inf")
+    calls: dict[str, Call] = {}
     for config in CONFIGS[backend]:
         try:
             kernel = compile_one(shape, causal, config, backend)
@@ -116,22 +131,47 @@ def row(backend: str, shape: Shape, causal: bool) -> dict[str, Any]:
                 relative_error(x[:1, : w.shape[1]], w) for x, w in zip(grads, want, strict=True)
             ]
             notes = [(r.registers, r.spill_bytes, r.notes) for r in kernel.resources[1:]]
+            print(f"  {config}: relative errors {errors}, {notes}", flush=True)
             if not max(errors) <= 5e-3:
-                print(f"  WRONG {config}: relative errors {errors}", flush=True)
+                print(f"  WRONG {config}", flush=True)
                 continue
-            ms = milliseconds(lambda kernel=kernel: kernel(q, k, v, out, lse, grad, *grads))
-            print(
-                f"  {config}: {ms:.3f} ms, {tera / ms:.0f} TFLOP/s, {errors}, {notes}", flush=True
-            )
-            if ms < best:
-                best = ms
-                found |= {"ms": ms, "tflops": tera / ms, "config": str(config), "errors": errors}
+            calls[str(config)] = functools.partial(kernel, q, k, v, out, lse, grad, *grads)
         except Exception as error:
             traceback.print_exc(limit=-2)
             print(f"  FAILED {config}: {error}", flush=True)
-    for name in ("fa2", "cudnn"):
-        if f"{name}_ms" in found:
-            found[f"ratio_{name}"] = found[f"{name}_ms"] / best
+    return calls
+
+
+def row(backend: str, shape: Shape, causal: bool, rounds: int) -> dict[str, Any]:
+    """Measure one row: all take turns in shuffled order, medians of rounds."""
+    batch, heads, kv_heads, length, dim = shape
+    q, grad = (
+        torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.half) for _ in range(2)
+    )
+    k, v = (
+        torch.randn(batch, kv_heads, length, dim, device="cuda", dtype=torch.half) for _ in range(2)
+    )
+    tensors = (q, k, v, grad)
+    calls = own_calls(backend, shape, causal, tensors)
+    own = list(calls)
+    for name, make in PEERS.items():
+        try:
+            calls[name] = make(tensors, causal)
+        except Exception as error:
+            print(f"  {name}: {str(error)[:200]}", flush=True)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            try:
+                times[name].append(milliseconds(calls[name]))
+            except Exception as error:
+                print(f"  {name}: {str(error)[:200]}", flush=True)
+    ms = {name: statistics.median(found) for name, found in times.items() if found}
+    tera = 1e-9 * ATTENTION_BACKWARD.flops(problem_of(shape, causal))
+    best = min((name for name in own if name in ms), key=ms.__getitem__)
+    found: dict[str, Any] = {"shape": shape, "causal": causal, "config": best}
+    found |= {"tflops": {name: round(tera / one, 1) for name, one in ms.items()}}
+    found |= {f"ratio_{name}": round(ms[name] / ms[best], 3) for name in PEERS if name in ms}
     return found
 
 
@@ -140,6 +180,7 @@ def main() -> None:
     parser.add_argument("--backend", default="cuda_hopper")
     parser.add_argument("--compile", action="store_true", help="only fill the cache")
     parser.add_argument("--rows", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each, in shuffled order")
     parser.add_argument("--json")
     options = parser.parse_args()
     wanted = [(shape, causal) for shape in SHAPES for causal in (False, True)][: options.rows]
@@ -153,7 +194,7 @@ def main() -> None:
     rows = []
     for shape, causal in wanted:
         try:
-            rows.append(row(options.backend, shape, causal))
+            rows.append(row(options.backend, shape, causal, options.rounds))
             print("ROW", json.dumps(rows[-1]), flush=True)
         except Exception:
             traceback.print_exc()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -103,17 +103,23 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         (128, 64), (128, 48), (128, 32), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16),
     )  # fmt: skip
     stages, threads = ((1,), (128,)) if not has_lanes(target) else ((2, 1), (256, 128, 64, 32))
-    space = [
-        BackwardConfig(
-            min(own, longest_k), min(step, longest_q), min(own, longest_q), min(step, longest_k),
-            num_stages, lanes,
-        )
-        for own, step in sizes
-        for num_stages in stages
-        for lanes in (*threads, target.lanes_per_warp)[: 5 if has_lanes(target) else 1]
-    ]  # fmt: skip
+
+    def tiles(sizes: Sequence[tuple[int, int]], adds: bool) -> list[BackwardConfig]:
+        return [
+            BackwardConfig(
+                min(own, longest_k), min(step, longest_q), min(own, longest_q),
+                min(step, longest_k), num_stages, lanes, adds,
+            )
+            for own, step in sizes
+            for num_stages in stages
+            for lanes in (*threads, target.lanes_per_warp)[: 5 if has_lanes(target) else 1]
+        ]  # fmt: skip
+
+    space = tiles(sizes, adds=False)
     if has_lanes(target) and not problem.deterministic:
-        adding = [replace(config, adds=True) for config in space]
+        # Rows of dQ are divided, too, where a step has as many queries as a block has keys.
+        square = ((128, 128),) if problem.dim <= 64 else ()
+        adding = tiles((*square, *sizes), adds=True)
         in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
         space = [*adding, *space] if in_front else [*space, *adding]
     return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
@@ -127,9 +133,9 @@ def _is_legal(config: BackwardConfig, problem: AttentionProblem, target: Target)
     if width > 2:
         smem_bytes += 2 * config.block_k * config.step_q * width
     fragment_bytes = config.block_k * (config.step_q * (8 + 2 * width) + both * 4)
-    if config.adds:  # slopes for all warps, dQ on its way; scores are gone when dQ is there
+    if config.adds:  # slopes for all warps, dQ on its way; weights are rounded in place
         smem_bytes += config.step_q * (2 * config.block_k * width + 4 * problem.dim)
-        fragment_bytes = config.block_k * (config.step_q * (8 + width) + both * 4)
+        fragment_bytes = config.block_k * (config.step_q * 8 + both * 4)
     owned = min(config.block_k, config.block_q)
     return (
         config.threads // target.lanes_per_warp * 16 <= owned

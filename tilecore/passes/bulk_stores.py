@@ -55,6 +55,14 @@ class BulkStores(BulkCopies):
         args = (stmt.src, stmt.dst, whole(staging))
         return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
 
+    def with_bulk_adds(self, loop: For) -> For:
+        """The loop with its additions of fragments to global memory through the copy engine; the
+        loop itself where there are none."""
+        body = tuple(self.stored(s) if isinstance(s, Atomic) else s for s in loop.body)
+        if all(new is old for new, old in zip(body, loop.body, strict=True)):
+            return loop
+        return dataclasses.replace(loop, body=body)
+
     def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
         """A buffer through which fragments leave; stores one after the other use the same."""
         for stmt in self.common:

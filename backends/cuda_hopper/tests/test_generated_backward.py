@@ -18,6 +18,7 @@ CASES = {
     "causal, shared heads": (
         Problem(1, 2, 200, 128, "float16", kv_heads=1, kv_len=260, right=0, has_lse=True), 64,
     ),
+    "as many queries as keys": (Problem(1, 1, 300, 64, "float16", right=0, has_lse=True), 128),
     "one step": (Problem(1, 1, 50, 64, "bfloat16", kv_len=100, right=0, has_lse=True), 64),
     "blocks without steps": (
         Problem(1, 1, 60, 64, "float16", kv_len=300, right=0, left=20, has_lse=True), 64,
@@ -52,9 +53,29 @@ def test_all_fits_registers(causal: bool, adds: bool) -> None:
     assert [(r.spill_bytes, r.notes) for r in kernel.resources] == [(0, ())] * 3
 
 
+def scheduled(problem: Problem) -> str:
+    program = ATTENTION_BACKWARD.program(problem, config_of(64))
+    return lower(program, backend="cuda_hopper").ir("scheduled")
+
+
 def test_tiles_are_added_in_bulk() -> None:
     problem = Problem(1, 1, 256, 128, "float16", has_lse=True)
     program = ATTENTION_BACKWARD.program(problem, config_of(64))
     source = lower(program, backend="cuda_hopper").source.text
-    added = re.findall(r"store_tile<64, 1, 1, true>\(dq, dq_stage \S+ [^;]*;", source)
-    assert added and "tc::atomic" not in source
+    assert re.search(r"store_tile<64, 1, 1, true>\(dq, dq_stage", source)
+    assert "tc::atomic" not in source
+
+
+def test_contractions_are_waited_for_where_they_must_be() -> None:
+    """Order of starts and waits in a step; one barrier of the block."""
+    text = scheduled(Problem(1, 1, 1024, 128, "float16", has_lse=True))
+    loop = text[text.index("for step in serial(0, 16)") : text.index("bulk.finish")]
+    events = re.findall(
+        r"gemm [^>]*-> (\w+)|(store)_fragment|contraction\.(wait)\((\d)|(sync_block)|empty_2\[",
+        loop,
+    )
+    found = ["".join(event) or "release" for event in events]
+    assert found == [
+        "weights", "slopes", "wait1", "wait0", "release", "dv", "sync_block", "dq", "dk",
+        "wait1", "release", "store", "wait0", "release",
+    ]  # fmt: skip

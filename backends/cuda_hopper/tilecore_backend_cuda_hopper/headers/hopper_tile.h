@@ -36,10 +36,15 @@ TC_DEVICE void fill_panel(TC_REGISTERS(uint32_t) words, tc::shared_pointer<T> pa
     }
   } else {  // lanes 4 g + t hold columns 2 t, 2 t + 1 of rows g and g + 8
     const int first = lane / 32 * 16 + lane % 32 / 4, t = lane % 4;
+    // Half a warp, four rows, writes at a time. Odd rows swap the 8-column groups 0, 2 and 1, 3, so
+    // that these rows' swizzled chunks are all eight.
+    const bool odd = first & 1;
     TC_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const int row = first + i % 2 * 8, chunk = (i / 2 * 2 + t / 2) ^ (row & 7);
-      alignas(8) T two[2] = {tc::bit_cast<T>(words[2 * i]), tc::bit_cast<T>(words[2 * i + 1])};
+      const int row = first + i % 2 * 8, chunk = (i / 2 * 2 + t / 2) ^ (row & 7) ^ (odd ? 4 : 0);
+      const uint32_t one = odd ? words[2 * (i ^ 4)] : words[2 * i];
+      const uint32_t other = odd ? words[2 * (i ^ 4) + 1] : words[2 * i + 1];
+      alignas(8) T two[2] = {tc::bit_cast<T>(one), tc::bit_cast<T>(other)};
       tc::store_shared<2>(panel + (row * 32 + chunk * 4 + t % 2 * 2), two);
     }
   }
