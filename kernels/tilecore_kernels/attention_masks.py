@@ -40,17 +40,10 @@ def has_limit(problem):
     return problem.padded or problem.right is None or problem.right > 0
 
 
-def ragged(count, tile):
-    """`count` where tiles of so many rows reach beyond it, else None."""
-    return None if isinstance(count, int) and count % tile == 0 else count
-
-
 @T.macro
-def is_visible(problem, query, key, shift, limit, queries=None):
-    """Whether a query sees a key; those at and behind `queries` see nothing."""
+def is_visible(problem, query, key, shift, limit):
+    """Whether a query sees a key."""
     visible = key < limit if has_limit(problem) else True
-    if queries is not None:
-        visible = visible and query < queries
     if problem.right is not None:
         visible = visible and key <= query + shift + problem.right
     if problem.left is not None:
@@ -59,11 +52,9 @@ def is_visible(problem, query, key, shift, limit, queries=None):
 
 
 @T.macro
-def is_whole(problem, first_q, count_q, first_k, count_k, shift, limit, queries=None):
+def is_whole(problem, first_q, count_q, first_k, count_k, shift, limit):
     """Whether all queries of a tile see all its keys: only other tiles pay for a mask."""
     whole = first_k + count_k <= limit if has_limit(problem) else True
-    if queries is not None:
-        whole = whole and first_q + count_q <= queries
     if problem.right is not None:
         whole = whole and first_k + count_k - 1 <= first_q + shift + problem.right
     if problem.left is not None:
@@ -72,15 +63,12 @@ def is_whole(problem, first_q, count_q, first_k, count_k, shift, limit, queries=
 
 
 @T.macro
-def hide_invisible(problem, scores, first_q, first_k, shift, limit, queries=None):
-    """Set the scores of pairs that see nothing of each other to -inf.
-
-    Queries at and behind `queries` are no queries: warps that own no others may skip a tile.
-    """
+def hide_invisible(problem, scores, first_q, first_k, shift, limit):
+    """Set the scores of pairs that see nothing of each other to -inf."""
     tile_q, tile_k = (int(extent) for extent in scores.shape)
-    if not is_whole(problem, first_q, tile_q, first_k, tile_k, shift, limit, queries):
+    if not is_whole(problem, first_q, tile_q, first_k, tile_k, shift, limit):
         for i, j in T.Parallel(tile_q, tile_k):
-            visible = is_visible(problem, first_q + i, first_k + j, shift, limit, queries)
+            visible = is_visible(problem, first_q + i, first_k + j, shift, limit)
             scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
 
 

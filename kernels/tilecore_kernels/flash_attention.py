@@ -12,7 +12,7 @@ any strides, and a user's score function (`score_mods` has a soft cap and ALiBi)
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import hide_invisible, key_tiles, modify_scores, ragged
+from tilecore_kernels.attention_masks import hide_invisible, key_tiles, modify_scores
 from tilecore_kernels.attention_problem import (
     PROBLEMS,
     AttentionConfig,
@@ -59,7 +59,6 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
     """Tile program over (batch, heads, length, dim) tensors; see `AttentionProblem`."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
     group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
-    queries = ragged(p.q_len, tile_q)
     # exp2 is the cheaper exponential. A score function takes scaled scores.
     scale = (p.scale if p.score_mod is None else 1.0) * LOG2_E
     types = tensor_types(p)
@@ -91,15 +90,18 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
             # Where a mask leaves nothing of a row, the step below changes nothing in that row.
             idle = {"masked_is_idle": True}
+            # Without a mask only the last tile may reach beyond the keys: it comes first, so that
+            # all other steps are without a test.
+            backwards = p.left is None and p.right is None
             for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
-                first_k = step * tile_k
+                first_k = (end - 1 - step if backwards else step) * tile_k
                 T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
                 T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)
                 by_rows = T.GemmWarpPolicy.FullRow
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
                 if p.score_mod is not None:
                     modify_scores(p, scores, head, first_q, first_k)
-                hide_invisible(p, scores, first_q, first_k, shift, limit, queries)
+                hide_invisible(p, scores, first_q, first_k, shift, limit)
                 weigh_scores(rows, scores, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 if dtype != "float32":

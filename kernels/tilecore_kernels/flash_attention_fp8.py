@@ -19,7 +19,7 @@ import numpy as np
 import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_masks import hide_invisible, key_tiles, ragged
+from tilecore_kernels.attention_masks import hide_invisible, key_tiles
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.online_softmax import (
@@ -51,7 +51,6 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
     """Tile program over (batch, heads, length, dim) tensors; scales are (batch, heads) float32."""
     p, tile_q, tile_k = problem, config.block_q, config.block_k
     group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
-    queries = ragged(p.q_len, tile_q)
     keys = -(-p.kv_len // KEYS_PADDED) * KEYS_PADDED
     shapes = p.shapes()
     Q_type, K_type, V_type = (T.Tensor(shapes[name], DTYPE) for name in ("Q", "K", "V"))
@@ -104,7 +103,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
                 T.copy(Turned[batch, of, 0 : p.dim_v, first_k : first_k + tile_k], v)
                 by_rows = T.GemmWarpPolicy.FullRow
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
-                hide_invisible(p, scores, first_q, first_k, shift, p.kv_len, queries)
+                hide_invisible(p, scores, first_q, first_k, shift, p.kv_len)
                 weigh_scores(rows, scores, tile_k, scale, SLACK, LIFT)
                 rescale(rows, out, p.dim_v)
                 for i, j in T.Parallel(tile_q, tile_k):

@@ -161,7 +161,10 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
             scope.ranges = outside.assume(test)
             new_then = _block(then, scope)
             scope.ranges = scope.ranges.without_assumptions_since(outside)
-            return (If(test, new_then, _block(otherwise, scope), stmt.loc),)
+            new_otherwise = _block(otherwise, scope)
+            if not new_then and not new_otherwise:
+                return ()
+            return (If(test, new_then, new_otherwise, stmt.loc),)
         case Let(value=value):
             return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)
         case WarpScope(body=body):

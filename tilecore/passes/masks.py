@@ -4,19 +4,36 @@
 
 Each conjunct is written as "slack >= 0". The least slack over a group's rows tells when a mask
 changes nothing (`skip_full_masks`), the largest when it leaves nothing, and how many steps of a
-loop come before that (`steps_of_groups`).
+loop come before that (`steps_of_groups`). Rows that a kernel stores nowhere, because they lie
+behind a tensor's end, need no step at all.
 """
 
 from __future__ import annotations
 
-from tilecore.ir.buffers import Buffer
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Binary, Call, Const, Expr, Load, Select, Var, binary, const, free_vars
 from tilecore.ir.expr import dtype_of_expr as type_of
 from tilecore.ir.layout import THREAD, FragmentLayout
 from tilecore.ir.linear import Linear
+from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Block, For, If, Let, Parallel, Store
+from tilecore.ir.stmts import (
+    Atomic,
+    Block,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Intrinsic,
+    Let,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+)
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lane_scope import LaneScope
 from tilecore.passes.ring import inlined
@@ -102,7 +119,8 @@ def _extreme(
 
 
 def skip_full_masks(nest: Parallel, lowered: Block, scope: LaneScope) -> Block:
-    """`lowered`, the lane's code of a mask, only where it changes something in the group's rows."""
+    """`lowered`, the lane's code of a mask, only where it may change something in the group's rows;
+    nothing where it never does, as in the steps behind a loop's first."""
     slacks = slacks_of(nest)
     if slacks is None or scope.context.target.lanes_per_warp == 1:
         return lowered
@@ -118,59 +136,110 @@ def skip_full_masks(nest: Parallel, lowered: Block, scope: LaneScope) -> Block:
         least = _extreme(slack, nest, group, owned[1], False, scope.ranges)
         if least is None:
             return lowered
+        if scope.ranges.is_nonnegative(least):
+            continue
         test = binary("lt", least.expr(int32), const(0))
         hides = test if hides is None else binary("or", hides, test)
-    return lowered if hides is None else (If(hides, lowered),)
+    return () if hides is None else (If(hides, lowered),)
 
 
 # --- steps that leave nothing --------------------------------------------------------------------
 
 
 def steps_of_groups(
-    loop: For, scores: Buffer, layout: object, threads: int, ranges: Ranges
+    kernel: Kernel, loop: For, scores: Buffer, layout: object, ranges: Ranges
 ) -> tuple[Expr, int] | None:
-    """(steps until a mask leaves nothing of the rows of the lane's group, lanes of a group).
+    """(steps that the lane's group must take, lanes of a group), in terms of the variable `GROUP`.
 
-    In terms of the variable `GROUP`. None where the author does not say that such steps change
-    nothing, or where groups own no rows, or where nothing is known.
+    None where groups own no rows, or where nothing is known.
 
     Args:
+        kernel: the whole kernel, whose threads hold `scores`.
         loop: the loop.
         scores: what its mask works on.
         layout: of `scores`.
-        threads: lanes that hold it.
         ranges: bounds of the kernel's variables.
     """
-    owned = group_rows(layout, threads)
-    if not dict(loop.hints).get(IDLE_HINT) or owned is None or loop.var.dtype != int32:
+    owned = group_rows(layout, kernel.threads)
+    if owned is None or loop.var.dtype != int32:
         return None
-    lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
-    masks = [s for s in walk_stmts(loop.body) if isinstance(s, Parallel) and slacks_of(s)]
-    masks = [s for s in masks if isinstance(s.body[0], Store) and s.body[0].buffer == scores]
-    if len(masks) != 1 or not (isinstance(loop.step, Const) and loop.step.value == 1):
+    if not (isinstance(loop.step, Const) and loop.step.value == 1):
         return None
-    count: Expr | None = None
-    for slack in slacks_of(masks[0]) or ():
-        most = _extreme(inlined(slack, lets), masks[0], GROUP, owned[1], True, ranges)
-        if most is None:
-            continue
-        terms = dict(most.terms)
-        slope = terms.pop(loop.var, 0)
-        if slope > 0 or any(loop.var in free_vars(term) for term in terms):
-            continue
-        if GROUP not in {var for term in terms for var in free_vars(term)}:
-            continue  # the same for all groups: the author's loop ends there
-        left = Linear(tuple(terms.items()), most.constant).expr(int32)
-        if slope:
-            steps = binary("add", binary("floordiv", left, const(-slope)), const(1))
-        else:  # all steps or none, as for rows behind the last
-            end = binary("add", loop.start, loop.extent)
-            steps = Select(binary("ge", left, const(0)), end, loop.start, int32)
-        count = steps if count is None else binary("min", count, steps)
+    count = _steps_before_idle(loop, scores, owned[1], ranges)
+    slack = _stored_rows(kernel, (scores.static_shape or (0,))[0], ranges)
+    if slack is not None:  # the group's first row is stored, or none is
+        left = slack.plus(Linear(((GROUP, owned[1]),)), -1).expr(int32)
+        end = binary("add", loop.start, loop.extent) if count is None else count
+        count = Select(binary("ge", left, const(0)), end, loop.start, int32)
     if count is None:
         return None
     count = binary("sub", count, loop.start)
     return binary("max", const(0), binary("min", loop.extent, count)), owned[0]
+
+
+def _steps_before_idle(loop: For, scores: Buffer, rows: int, ranges: Ranges) -> Expr | None:
+    """The first step of which a mask leaves nothing, where the author says that such ones change
+    nothing."""
+    if not dict(loop.hints).get(IDLE_HINT):
+        return None
+    lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
+    masks = [s for s in walk_stmts(loop.body) if isinstance(s, Parallel) and slacks_of(s)]
+    masks = [s for s in masks if isinstance(s.body[0], Store) and s.body[0].buffer == scores]
+    if len(masks) != 1:
+        return None
+    count: Expr | None = None
+    for slack in slacks_of(masks[0]) or ():
+        most = _extreme(inlined(slack, lets), masks[0], GROUP, rows, True, ranges)
+        if most is None:
+            continue
+        terms = dict(most.terms)
+        slope = terms.pop(loop.var, 0)
+        if slope >= 0 or any(loop.var in free_vars(term) for term in terms):
+            continue
+        if GROUP not in {var for term in terms for var in free_vars(term)}:
+            continue  # the same for all groups: the author's loop ends there
+        left = Linear(tuple(terms.items()), most.constant).expr(int32)
+        steps = binary("add", binary("floordiv", left, const(-slope)), const(1))
+        count = steps if count is None else binary("min", count, steps)
+    return count
+
+
+def _stored_rows(kernel: Kernel, rows: int, ranges: Ranges) -> Linear | None:
+    """What is not negative, less a row's number, exactly if the kernel stores that row of a tile.
+
+    None where it stores anything else than tiles of so many rows that all begin at one place and
+    end at equal extents, and where no row lies behind those.
+    """
+    found: set[Linear] = set()
+    for stmt in walk_stmts(kernel.body):
+        if not _writes_global(stmt):
+            continue
+        if not isinstance(stmt, Copy) or stmt.src.buffer.scope is not Scope.FRAGMENT:
+            return None
+        dst, shape = stmt.dst, stmt.dst.static_shape
+        if not shape or shape[0] != rows or stmt.src.static_shape != shape:
+            return None
+        last = ranges.linear(dst.buffer.shape[dst.axes[0]]).shifted(-1)
+        found.add(last.plus(ranges.linear(dst.starts[dst.axes[0]]), -1))
+    if len(found) != 1:
+        return None
+    (slack,) = found
+    return None if ranges.is_nonnegative(slack.shifted(1 - rows)) else slack
+
+
+def _writes_global(stmt: Stmt) -> bool:
+    """Whether a statement itself may write global memory."""
+    match stmt:
+        case Copy(dst=dst) | Fill(dst=dst) | Reduce(dst=dst) | Scan(dst=dst) | Atomic(dst=dst):
+            return dst.buffer.scope is Scope.GLOBAL
+        case Gemm(c=c):
+            return c.buffer.scope is Scope.GLOBAL
+        case Store(buffer=buffer):
+            return buffer.scope is Scope.GLOBAL
+        case Intrinsic(args=args):
+            return any(isinstance(a, Region) and a.buffer.scope is Scope.GLOBAL for a in args)
+        case _:
+            return False
 
 
 def group_number(lanes: int) -> Expr:

@@ -273,7 +273,7 @@ class _Specializer(SharedLoads):
         scores = gemms[0].c.buffer
         layout = self.layouts.get(scores.name)
         ranges = kernel_ranges(self.kernel)
-        found = steps_of_groups(loop, scores, layout, self.kernel.threads, ranges)
+        found = steps_of_groups(self.kernel, loop, scores, layout, ranges)
         atom = select_atom(gemms[0], self.kernel.threads, self.context)
         if found is None or atom is None or found[1] % atom.lanes:
             return [], None
