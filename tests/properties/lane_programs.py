@@ -76,10 +76,13 @@ def values(draw: Any, depth: int = 2) -> str:
 
 @st.composite
 def exchanges(draw: Any) -> str:
-    """A value that comes from other lanes of the warp."""
+    """A value that comes from other lanes, of the warp or of the block."""
     value = draw(names)
     width = draw(st.sampled_from([32, 16, 8, 2]))
-    kind = draw(st.integers(0, 6))
+    kind = draw(st.integers(0, 7))
+    if kind == 7:
+        vote = draw(st.sampled_from(["count", "and", "or"]))
+        return f"T.cast(T.syncthreads_{vote}({value} < {draw(values(1))}), 'int32') + {value}"
     if kind == 0:
         return f"T.shfl_xor({value}, {draw(st.integers(0, 31))})"
     if kind == 1:

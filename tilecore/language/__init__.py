@@ -50,6 +50,11 @@ from tilecore.language.atomic_ops import (
     atomic_sub,
     atomic_xor,
 )
+from tilecore.language.block_votes import (
+    syncthreads_and,
+    syncthreads_count,
+    syncthreads_or,
+)
 from tilecore.language.control import WhileBlock as While
 from tilecore.language.convolution import c2d_im2col, im2col
 from tilecore.language.debug_ops import device_assert
@@ -258,7 +263,8 @@ __all__ = [
     "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum",
     "reducer_init", "reducer_update", "reinterpret", "reshape", "serial", "set_max_nreg",
     "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "shift_left", "shift_right",
-    "shuffle_elect", "sinh", "symbolic", "sync_threads", "sync_warp", "thread_binding",
+    "shuffle_elect", "sinh", "symbolic", "sync_threads", "sync_warp", "syncthreads_and",
+    "syncthreads_count", "syncthreads_or", "thread_binding",
     "transpose", "truncdiv", "truncmod", "tvm_thread_allreduce", "unroll", "use_swizzle",
     "vectorized", "view", "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_max",
     "warp_reduce_min", "warp_reduce_sum", "warps", "ws",
