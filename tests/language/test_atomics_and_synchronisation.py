@@ -197,7 +197,6 @@ def test_print_and_device_assert():
         ("call_extern", "no meaning on another"),
         ("alloc_tmem", "tensor memory"),
         ("float16x2", "vector types"),
-        ("sync_grid", "another T.Kernel"),
     ],
 )
 def test_known_names_are_refused_with_a_reason(name, reason):

@@ -64,6 +64,7 @@ from tilecore.language.dtypes import dtype
 from tilecore.language.eager import const
 from tilecore.language.families import install as _install_families
 from tilecore.language.functions import Macro, PrimFunc, macro, prim_func
+from tilecore.language.grid_sync import sync_grid
 from tilecore.language.kernel import (
     ClusterKernel,
     get_block_binding,
@@ -263,8 +264,8 @@ __all__ = [
     "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum",
     "reducer_init", "reducer_update", "reinterpret", "reshape", "serial", "set_max_nreg",
     "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "shift_left", "shift_right",
-    "shuffle_elect", "sinh", "symbolic", "sync_threads", "sync_warp", "syncthreads_and",
-    "syncthreads_count", "syncthreads_or", "thread_binding",
+    "shuffle_elect", "sinh", "symbolic", "sync_grid", "sync_threads", "sync_warp",
+    "syncthreads_and", "syncthreads_count", "syncthreads_or", "thread_binding",
     "transpose", "truncdiv", "truncmod", "tvm_thread_allreduce", "unroll", "use_swizzle",
     "vectorized", "view", "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_max",
     "warp_reduce_min", "warp_reduce_sum", "warps", "ws",

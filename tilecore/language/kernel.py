@@ -12,6 +12,7 @@ from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, free_vars
 from tilecore.ir.program import Kernel
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, Frame, KernelState, current
+from tilecore.language.grid_sync import launches
 from tilecore.language.lets import tidy
 from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail, refuse
@@ -97,20 +98,21 @@ class KernelLaunch:
             return
         body = tidy(builder.pop(frame))
         state, builder.kernel = builder.kernel, None
-        builder.kernels.append(
-            Kernel(
-                state.name,
-                state.grid_vars,
-                state.grid,
-                math.prod(state.thread_dims),
-                body,
-                tuple(sorted(state.layouts.items())),
-                state.block_order,
-                state.cluster,
-                tuple(sorted(state.hints.items())),
-                state.loc,
+        for part, statements in launches(body, state, builder):
+            builder.kernels.append(
+                Kernel(
+                    part.name,
+                    part.grid_vars,
+                    part.grid,
+                    math.prod(part.thread_dims),
+                    statements,
+                    tuple(sorted(part.layouts.items())),
+                    part.block_order,
+                    part.cluster,
+                    tuple(sorted(part.hints.items())),
+                    part.loc,
+                )
             )
-        )
 
 
 def _thread_dims(threads: Any) -> tuple[int, ...]:
