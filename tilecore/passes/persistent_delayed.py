@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 SECTION_BYTES = 32 << 20
 """Operands of the tiles in one section: fits the second-level cache (docs/performance-log.md)."""
 LARGEST_SECTION = 32
+FEWEST_SHARED_STEPS = 16
+"""Steps of a tile from which blocks of a cluster load for one another: before, they wait for each
+other's epilogues more than they save (docs/performance-log.md)."""
 ROOMY_THREADS = 256
 """Up to here lanes have registers to spare. Above, what is loaded once has one slot, and loops of
 two stages stay as they are: both spilled with three groups of 128 lanes."""
@@ -107,12 +110,16 @@ def _parts(
     values = {let.var: let.value for let in lets}
     unequal = own.kernel.grid_vars[0] in free_vars(inlined(loop.extent, values))
     cluster = 1
-    if not unequal and may_pair(own.kernel.grid[0]):
+    if not unequal and may_pair(own.kernel.grid[0]) and not _is_short(loop):
         pairs = [own.shared(group, loop, plan, lets, 0) for group in groups]
         if all(len(group.shared) == len(group.copies) for group in pairs):
             later = pairs[next(k for k, group in enumerate(groups) if group is later)]
             groups, cluster = pairs, plan.cluster
     return Parts(loop, groups, later, rings, rest, unequal, cluster)
+
+
+def _is_short(loop: For) -> bool:
+    return isinstance(loop.extent, Const) and int(loop.extent.value) < FEWEST_SHARED_STEPS
 
 
 def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:

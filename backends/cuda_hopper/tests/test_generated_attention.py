@@ -23,7 +23,8 @@ CASES = {
         Problem(1, 1, 400, 64, "float16", kv_len=200, right=0, has_lse=True), (192, 64, 3, 384),
     ),
     "window": (Problem(1, 1, 400, 64, "float16", left=70, right=10), (128, 64, 2, 256)),
-    "clusters": (Problem(1, 2, 768, 128, "float16"), (192, 80, 3, 384)),
+    "clusters": (Problem(1, 1, 384, 128, "float16", kv_len=1290), (192, 80, 3, 384)),
+    "too short for clusters": (Problem(1, 1, 256, 64, "float16"), (64, 64, 2, 128)),
     "clusters, one block beyond the end": (
         Problem(1, 1, 1060, 64, "float16", has_lse=True), (64, 64, 2, 128),
     ),
@@ -104,6 +105,7 @@ def test_schedules_are_those_that_the_cases_name() -> None:
     assert "own_steps" in source_of("warpgroups without rows")
     assert "bulk_load_shared<2>" in source_of("clusters")
     assert "bulk_load_shared<2>" in source_of("clusters, blocks go")
+    assert "bulk_load_shared" not in source_of("too short for clusters")
     for name in ("causal, tiles from a counter", "clusters"):
         assert "hopper::max_bits(" in source_of(name)
 
