@@ -12,7 +12,7 @@ import pytest
 from tilecore.emulator import LaunchShape, RunOptions, build_kernel, launch
 from tilecore.hooks.records import MmaAtom
 from tilecore_backend_rocm.emulation import HEADERS, SUPPORT
-from tilecore_backend_rocm.mma import ATOMS, INSTRUCTIONS
+from tilecore_backend_rocm.mma import ATOMS, INSTRUCTIONS, Instruction, _chained, accumulator
 
 # Of the manual's tables: bytes of A that one lane brings to one instruction.
 OPERAND_BYTES = {"f16": 8, "bf16": 8, "i8": 8, "xf32": 8, "f32": 4, "f64": 8}
@@ -59,6 +59,23 @@ def test_layouts_are_the_manuals(atom: MmaAtom) -> None:
     for lane, v in product(range(64), range(side * side // 64)):
         # operands are exchanged: the instruction's rows are C's columns
         assert atom.c.place((lane % side, d_row(side, lane, v, suffix))) == (lane, v)
+
+
+@pytest.mark.parametrize("instruction", [i for i in INSTRUCTIONS if i.c.name == "float32" and i.run <= 4],
+                         ids=lambda i: i.mnemonic)  # fmt: skip
+def test_results_lie_as_the_next_products_operand_wants_them(instruction: Instruction) -> None:
+    """S^T = K Q^T without a shuffle: slice s of a row of results is the operand of slice s.
+
+    8-bit instructions take eight neighbours at least: there P goes through memory.
+    """
+    chained = _chained(instruction)
+    results = accumulator(instruction)
+    per_slice = chained.k * instruction.side // 64
+    assert chained.a is not None
+    for row, column in product(range(instruction.side), repeat=2):
+        slice_, depth = divmod(column, chained.k)
+        lane, register = chained.a.place((row, depth))
+        assert results.place((row, column)) == (lane, slice_ * per_slice + register)
 
 
 def test_an_instruction_takes_whole_operands_of_the_manuals_size() -> None:
