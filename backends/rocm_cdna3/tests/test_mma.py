@@ -61,8 +61,10 @@ def test_layouts_are_the_manuals(atom: MmaAtom) -> None:
         assert atom.c.place((lane % side, d_row(side, lane, v, suffix))) == (lane, v)
 
 
-@pytest.mark.parametrize("instruction", [i for i in INSTRUCTIONS if i.c.name == "float32" and i.run <= 4],
-                         ids=lambda i: i.mnemonic)  # fmt: skip
+CHAINED = [i for i in INSTRUCTIONS if i.c.name == "float32" and i.run <= 4]
+
+
+@pytest.mark.parametrize("instruction", CHAINED, ids=lambda i: i.mnemonic)
 def test_results_lie_as_the_next_products_operand_wants_them(instruction: Instruction) -> None:
     """S^T = K Q^T without a shuffle: slice s of a row of results is the operand of slice s.
 

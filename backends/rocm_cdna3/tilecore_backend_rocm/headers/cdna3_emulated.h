@@ -49,8 +49,8 @@ inline void end_phases(TC_HERE) {
   if (tc::warp_in_block() < lanes / 128) next_phase<lanes>(text_line);
 }
 
-template <int N, class T>
-inline void settle(T*) {}
+template <int N, class Registers>
+inline void settle(const Registers&) {}
 
 // What a lane brings to an MFMA; the bodies live in cdna3_emulated.cpp.
 struct MfmaOperands {
