@@ -116,6 +116,14 @@ def persistent_kernel(kernel: Kernel, names: Names, cluster: int) -> tuple[Kerne
     return changed, first
 
 
+def tile_count(kernel: Kernel, cluster: int) -> Expr:
+    """Tiles of a kernel, or clusters of them."""
+    tiles: Expr = const(1)
+    for extent in _tiles(kernel, cluster):
+        tiles = binary("mul", tiles, extent)
+    return tiles
+
+
 def tile_loop(
     kernel: Kernel, first: Var, round_: Var, names: Names, body: Block, cluster: int
 ) -> For:
@@ -123,15 +131,18 @@ def tile_loop(
 
     The blocks of a cluster take neighbours along the second axis.
     """
-    grid = _tiles(kernel, cluster)
-    tiles: Expr = const(1)
-    for extent in grid:
-        tiles = binary("mul", tiles, extent)
     own, blocks = place_of(first, cluster)
     tile = Var(names.fresh("tile"))
-    left = binary("add", binary("sub", tiles, own), binary("sub", blocks, const(1)))
-    count = binary("floordiv", left, blocks)
+    left = binary("sub", tile_count(kernel, cluster), own)
+    count = binary("floordiv", binary("add", left, binary("sub", blocks, const(1))), blocks)
     value = binary("add", own, binary("mul", round_, blocks))
+    whole = (Let(tile, value), *tile_place(kernel, first, tile, names, cluster), *body)
+    return For(round_, const(0), count, const(1), whole, loc=kernel.loc)
+
+
+def tile_place(kernel: Kernel, first: Var, tile: Var, names: Names, cluster: int) -> Block:
+    """The grid's variables from the number of a tile."""
+    grid = _tiles(kernel, cluster)
     at, before = tile, ()
     if len(grid) == 3:  # one matrix after the other
         at = Var(names.fresh("tile_of_matrix"))
@@ -140,15 +151,12 @@ def tile_loop(
         number = binary("max", const(0), binary("min", binary("floordiv", tile, one), last))
         before = (Let(at, binary("floormod", tile, one)), Let(kernel.grid_vars[2], number))
     if cluster == 1:
-        place = (*before, *_places(kernel, grid[:2], kernel.grid_vars[:2], at, names))
-    else:
-        pair = Var(names.fresh("cluster_row"))
-        variables = (kernel.grid_vars[0], pair)
-        place = (*before, *_places(kernel, grid[:2], variables, at, names, cluster))
-        row = binary("add", binary("mul", pair, const(cluster)), rank_of(first, cluster))
-        place = (*place, Let(kernel.grid_vars[1], row))
-    whole = (Let(tile, value), *place, *body)
-    return For(round_, const(0), count, const(1), whole, loc=kernel.loc)
+        return (*before, *_places(kernel, grid[:2], kernel.grid_vars[:2], at, names))
+    pair = Var(names.fresh("cluster_row"))
+    variables = (kernel.grid_vars[0], pair)
+    row = binary("add", binary("mul", pair, const(cluster)), rank_of(first, cluster))
+    place = _places(kernel, grid[:2], variables, at, names, cluster)
+    return (*before, *place, Let(kernel.grid_vars[1], row))
 
 
 def rank_of(first: Var, cluster: int) -> Expr:

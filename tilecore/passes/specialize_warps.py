@@ -28,7 +28,7 @@ from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import boolean, int32
-from tilecore.ir.expr import Call, Expr, Var, binary, const, substitute, walk
+from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, substitute, walk
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -61,7 +61,7 @@ from tilecore.passes.persistent_tiles import (
     may_persist,
     persistent_kernel,
     plain_tile,
-    tile_loop,
+    tile_count,
 )
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producer_schedule import producer_loop
@@ -75,6 +75,7 @@ from tilecore.passes.scopes import (
     with_hint,
 )
 from tilecore.passes.shared_loads import SharedLoads
+from tilecore.passes.taken_tiles import TileWalk, taken_ring
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
@@ -171,14 +172,17 @@ class _Specializer(SharedLoads):
         inits = [stmt for group in groups for stmt in group.ring.declarations(warps)]
         self.common = [s for s in self.common if not isinstance(s, Let)]
         kernel, first = persistent_kernel(self.kernel, self.names, sharers)
+        walk = self.tile_walk(first, sharers, plan, equal)
+        if walk.ring is not None:
+            inits += walk.ring.declarations(warps)
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
         loaded, used = (
             None if equal else self.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
             for side in ("loaded", "used")
         )
         loads = (*lets, *loading_tile(loop, groups, filled, self.names, loaded))
-        ahead = tile_loop(self.kernel, first, filled, self.names, loads, sharers)
-        producer = [*_at_zero(loaded), *renamed((ahead,), self.names)]
+        ahead = walk.tiles(filled, loads, is_producer=True)
+        producer = [*_at_zero(loaded), *renamed(ahead, self.names)]
         rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
         late = self.deferred(loop, staying, rest) if chained else None
         work: list[Stmt] = [*lets]
@@ -201,16 +205,18 @@ class _Specializer(SharedLoads):
                 continue
             else:
                 work.append(stmt)
-        whole_loop = tile_loop(self.kernel, first, taken, self.names, tuple(work), sharers)
-        consumer: list[Stmt] = [*_at_zero(used), whole_loop]
+        whole = walk.tiles(taken, tuple(work), is_producer=False)
+        consumer: list[Stmt] = [*_at_zero(used), *whole]
         if late is not None:
             number = Var(self.names.fresh("part"))
             parts = For(
                 number, const(0), const(late.rounds), const(1), tuple(late.part(number)),
                 LoopKind.UNROLL,
             )  # fmt: skip
-            some = binary("gt", whole_loop.extent, const(0))
-            consumer = [*late.declarations(), whole_loop, If(some, (parts,))]
+            (every,) = whole
+            assert isinstance(every, For)
+            some = binary("gt", every.extent, const(0))
+            consumer = [*late.declarations(), every, If(some, (parts,))]
         if any(is_held(s) for s in walk_stmts(tuple(work))):
             consumer.append(Intrinsic("bulk.finish"))
         if not self.fits_memory(2 * len(groups)):
@@ -218,6 +224,14 @@ class _Specializer(SharedLoads):
             return None
         self.kernel = kernel
         return self.assemble(inits, producer, consumer, plan.producer_warps)
+
+    def tile_walk(self, first: Var, sharers: int, plan: PipelinePlan, equal: bool) -> TileWalk:
+        """The way through the tiles: in rounds, or, where they make unequally many steps, from a
+        counter if the launch has one."""
+        total = tile_count(self.kernel, sharers)
+        takes = not equal and plan.takes_tiles and isinstance(total, Const)
+        ring = taken_ring(self, "tile") if takes else None
+        return TileWalk(self.kernel, first, sharers, self.names, ring)
 
     def may_apply(self) -> bool:
         """Only kernels whose author left threads and barriers to the compiler."""

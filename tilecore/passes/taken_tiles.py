@@ -20,7 +20,9 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int32, uint64
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import Layout
+from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Intrinsic, Let, Stmt, Store, While
+from tilecore.passes.persistent_tiles import tile_count, tile_loop, tile_place
 from tilecore.passes.ring import Ring
 from tilecore.passes.scopes import Names
 
@@ -47,6 +49,36 @@ class Walk:
     tile: Var
     round_: Var
     taken: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class TileWalk:
+    """How the blocks of a kernel walk the tiles of its grid.
+
+    Attributes:
+        kernel: as it was before its blocks stayed.
+        first: variable of the block's first tile.
+        cluster: blocks of a cluster, which take neighbouring tiles.
+        names: unused names.
+        ring: slots for the numbers of tiles from the launch's counter; None walks in rounds.
+    """
+
+    kernel: Kernel
+    first: Var
+    cluster: int
+    names: Names
+    ring: Ring | None
+
+    def tiles(self, round_: Var, work: Block, is_producer: bool) -> Block:
+        """One side's loop: `work`, written for the kernel's grid, for every tile of a block."""
+        kernel, first, names = self.kernel, self.first, self.names
+        if self.ring is None:
+            return (tile_loop(kernel, first, round_, names, work, self.cluster),)
+        tile = Var(names.fresh("tile"))
+        placed = (*tile_place(kernel, first, tile, names, self.cluster), *work)
+        walk = Walk(first, tile_count(kernel, self.cluster), tile, round_, self.ring)
+        label = "loaded" if is_producer else "used"
+        return walk_taken(walk, names, label, placed, is_producer)
 
 
 def taken_ring(own: BulkCopies, label: str) -> Ring:

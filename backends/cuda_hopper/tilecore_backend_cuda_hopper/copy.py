@@ -17,7 +17,7 @@ from tilecore.hooks.records import (
     PipelineRequest,
 )
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import const
+from tilecore.ir.expr import Const, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.simplify import known_multiple
 from tilecore.ir.stmts import Gemm
@@ -28,6 +28,7 @@ from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 from tilecore_backend_cuda_hopper.overlap import fits_twice, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
+from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 
 MAX_AXES = 5
 MAX_BOX = 256
@@ -39,6 +40,12 @@ MAX_THREADS = 1024
 CLUSTER = 2
 """Blocks that share a tile of B: four do not fit all multiprocessors at once, and halve the speed
 (docs/performance-log.md)."""
+
+
+SHORT_WORK = 256
+"""Steps of a multiprocessor up to which a cluster costs more than it saves: its blocks come and go
+together, 1.5 us of 15 with 8 steps (16 products of 512^3), 1 to 2 % with 112 and 128; with 256
+steps (4096^3) there is no difference (docs/performance-log.md)."""
 
 
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
@@ -56,10 +63,25 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
     with_producers = PipelinePlan(
-        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True, cluster=CLUSTER,
+        plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True,
+        cluster=_cluster(request),
         takes_tiles=True, alternates=fits_twice(request),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
+
+
+def _cluster(request: PipelineRequest) -> int:
+    """Blocks that load for one another, where one gemm makes enough steps."""
+    gemms = [s for s in walk_stmts(request.loop.body) if isinstance(s, Gemm)]
+    grid, steps = request.kernel.grid, request.loop.extent
+    if len(gemms) != 1 or not isinstance(steps, Const):
+        return CLUSTER
+    tiles = 1
+    for extent in grid:
+        if not isinstance(extent, Const):
+            return CLUSTER
+        tiles *= int(extent.value)
+    return CLUSTER if -(-tiles // MULTIPROCESSORS) * int(steps.value) >= SHORT_WORK else 1
 
 
 def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
