@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hopper_programs import Matmul, matmul, ragged, split_sum
 import tilecore
 from tilecore.compiler import lower
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
+from tilecore_backend_cuda_hopper import copy
 
 CASES = (
     Matmul(256, 256, 128),
@@ -33,6 +35,16 @@ CASES = (
     Matmul(640, 512, 136, tile_n=256),
     Matmul(100, 100, 100, stages=2),  # strides that no tensor map takes: cp.async
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clusters_for_little_work() -> Iterator[None]:
+    """Small problems take the ways of large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy, "SHORT_WORK", 0)
+        tilecore.driver.clear_memory_cache()
+        yield
+    tilecore.driver.clear_memory_cache()
 
 
 def arrays(case: Matmul) -> tuple[np.ndarray, np.ndarray]:
@@ -113,6 +125,13 @@ def test_clusters_share_the_tile_that_neighbours_need() -> None:
     assert "bulk_load_shared<2>" in lowered.source.text
     alone = lower(matmul(Matmul(128, 512, 128, tile_n=256)), backend="cuda_hopper")
     assert alone.source.kernels[0].cluster == (1, 1, 1)
+
+
+def test_little_work_has_no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy, "SHORT_WORK", 256)
+    for size, cluster in ((512, 1), (4096, 2)):
+        lowered = lower(matmul(Matmul(size, size, size, tile_n=256)), backend="cuda_hopper")
+        assert lowered.source.kernels[0].cluster == (cluster, 1, 1)
 
 
 def test_a_store_leaves_under_the_next_tile() -> None:
