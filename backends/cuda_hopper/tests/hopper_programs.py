@@ -117,3 +117,26 @@ def ragged(rows: int, steps_of: tuple[int, ...]) -> Any:
                         C[by * 64 + i, bx * 64 + j] = c[i, j]
 
     return ragged
+
+
+def half_sums(m: int, n: int, k: int, tile_n: int) -> Any:
+    """A product whose sums the author keeps in float16."""
+
+    @T.prim_func
+    def half_sums(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, 128), threads=256) as (bx, by):
+            a = T.alloc_shared((128, 64), "float16")
+            b = T.alloc_shared((64, tile_n), "float16")
+            c = T.alloc_fragment((128, tile_n), "float16")
+            T.clear(c)
+            for step in T.Pipelined(T.ceildiv(k, 64), num_stages=3):
+                T.copy(A[by * 128, step * 64], a)
+                T.copy(B[step * 64, bx * tile_n], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 128, bx * tile_n])
+
+    return half_sums

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hopper_programs import Matmul, matmul, ragged, split_sum
+from hopper_programs import Matmul, half_sums, matmul, ragged, split_sum
 
 import tilecore
 from tilecore.compiler import lower
+from tilecore.driver import clear_memory_cache
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore_backend_cuda_hopper import copy
 
@@ -42,9 +43,9 @@ def clusters_for_little_work() -> Iterator[None]:
     """Small problems take the ways of large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy, "SHORT_WORK", 0)
-        tilecore.driver.clear_memory_cache()
+        clear_memory_cache()
         yield
-    tilecore.driver.clear_memory_cache()
+    clear_memory_cache()
 
 
 def arrays(case: Matmul) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +114,7 @@ def test_result_does_not_depend_on_stages() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_order_of_lanes_and_deliveries(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
-    tilecore.driver.clear_memory_cache()
+    clear_memory_cache()
     got, want = run(Matmul(320, 136, 200, 64, 64, stages=2, threads=128))
     np.testing.assert_allclose(got, want, rtol=2.0**-11, atol=2e-2)
 
@@ -188,3 +189,18 @@ def test_blocks_stay_where_tiles_make_unequally_many_steps(rows: int) -> None:
         want = a[at, :depth].astype(np.float64) @ b[:depth].astype(np.float64)
         np.testing.assert_allclose(c[at].astype(np.float64), want, atol=2e-2, rtol=2e-3)
     assert (c[rows:] == 7.0).all(), "nothing is written behind the rows"
+
+
+@pytest.mark.parametrize("tile_n", [64, 128, 256])
+def test_sums_in_half_precision_where_the_author_asks(tile_n: int) -> None:
+    m, n, k = 200, 136, 136
+    program = half_sums(m, n, k, tile_n)
+    assert "TC_WGMMA(f16_f16" in lower(program, backend="cuda_hopper").source.text
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, np.float16)
+    tilecore.compile(program, backend="cuda_hopper", device="emulator")(a, b, c)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(c.astype(np.float64) - want) / np.linalg.norm(want)
+    steps = -(-k // 16)  # each instruction rounds its sums once
+    assert 2.0**-13 < error < steps * 2.0**-11

@@ -266,7 +266,9 @@ def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
     source = "rs" if instruction.a_in_registers else "ss"
     template = f"<{', '.join(transposes)}>" if kind.has_transpose else ""
     call = f"TC_WGMMA({instruction.kind}, {instruction.n}, {source}){template}"
-    d = f"hopper::part<{count}>({_region(printer, c)})"
+    per_word = kind.accumulators_per_register
+    taken = f"part<{count}>" if per_word == 1 else f"part_words<{count // per_word}>"
+    d = f"hopper::{taken}({_region(printer, c)})"
     return f"{call}({d}, {', '.join(operands)}, {_expr(printer, accumulate)});"
 
 

@@ -48,7 +48,7 @@ _TYPES: dict[str, DType] = {
 _KIND_OF: dict[tuple[DType, DType, DType], WgmmaKind] = {
     (_TYPES[kind.a], _TYPES[kind.b], _TYPES[kind.accumulator]): kind
     for kind in WGMMA_KINDS.values()
-    if kind.a in _TYPES and kind.accumulator in ("f32", "s32")
+    if kind.a in _TYPES
 }
 
 
@@ -97,7 +97,7 @@ def instruction_of(atom_name: str) -> WgmmaInstruction:
 def select_mma(request: MmaRequest) -> MmaAtom | None:
     """The widest wgmma that divides a gemm's tile among the warpgroups; None where none does.
 
-    Then the base backend answers: float32 and float64 operands, 16-bit accumulators, tiles whose
+    Then the base backend answers: float32 and float64 operands, bfloat16 sums, tiles whose
     rows are no multiple of 64, blocks that are no whole number of warpgroups. tfloat32 operands,
     and float32 ones of gemms with the hint ``tf32``, lose the bits that the type has not.
     """

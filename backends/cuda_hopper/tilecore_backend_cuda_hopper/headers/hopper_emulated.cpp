@@ -20,10 +20,26 @@ namespace {
 constexpr int kLanes = 128, kRows = 64;
 
 struct Accumulator {
-  float* registers[kLanes];
+  uint8_t* registers[kLanes];
   int n = 0, group = 0;
-  bool integer = false;
+  bool integer = false, half_sums = false;
   std::vector<float> values;  // kRows x n; integers by their bits
+  int width() const { return half_sums ? 2 : 4; }
+  float read(int lane, int i) const {
+    float value;
+    uint16_t half;
+    if (!half_sums) return memcpy(&value, registers[lane] + 4 * i, 4), value;
+    memcpy(&half, registers[lane] + 2 * i, 2);
+    return tc::primitive::f32_of_f16(half);
+  }
+  void write(int lane, int i, float value) const {
+    const uint16_t half = tc::primitive::f16_of_f32(value);
+    if (half_sums) memcpy(registers[lane] + 2 * i, &half, 2);
+    else memcpy(registers[lane] + 4 * i, &value, 4);
+  }
+  bool is_poison(int lane, int i) const {
+    return memcmp(registers[lane] + width() * i, "\xff\xff\xff\xff", size_t(width())) == 0;
+  }
 };
 struct OperandRegisters {
   const u32* registers;
@@ -172,17 +188,17 @@ void gather_a(const Meeting& meeting, Warpgroup& state, float* a, int depth) {
 Accumulator& accumulator_of(const Meeting& meeting, Warpgroup& state) {
   const WgmmaOperands& first = operands_of(meeting, 0);
   for (Accumulator& one : state.accumulators)
-    if (one.registers[0] == first.d && one.n == first.n) return one;
+    if (one.registers[0] == static_cast<uint8_t*>(first.d) && one.n == first.n) return one;
   state.accumulators.emplace_back();
   Accumulator& made = state.accumulators.back();
   made.n = first.n;
   made.integer = first.integer;
+  made.half_sums = first.half_sums;
   made.values.resize(size_t(kRows * first.n));
   for (int lane = 0; lane < kLanes; ++lane) {
-    made.registers[lane] = static_cast<float*>(operands_of(meeting, lane).d);
+    made.registers[lane] = static_cast<uint8_t*>(operands_of(meeting, lane).d);
     for (int i = 0; i < first.n / 2; ++i)
-      memcpy(&made.values[size_t(row_of(lane, i) * first.n + column_of(lane, i))],
-             &made.registers[lane][i], 4);
+      made.values[size_t(row_of(lane, i) * first.n + column_of(lane, i))] = made.read(lane, i);
   }
   return made;
 }
@@ -206,6 +222,9 @@ void multiply(Accumulator& c, const float* a, const float* b, int depth) {
       const float* line = b + k * c.n;
       for (int column = 0; column < c.n; ++column) to[column] += factor * line[column];
     }
+    if (c.half_sums)  // rounded once an instruction
+      for (int column = 0; column < c.n; ++column)
+        to[column] = tc::primitive::f32_of_f16(tc::primitive::f16_of_f32(to[column]));
   }
 }
 
@@ -240,7 +259,7 @@ void mma_body(const Meeting& meeting) {
   c.group = state.group;
   if (op.accumulate == 0) memset(c.values.data(), 0, c.values.size() * 4);
   multiply(c, a.data(), b.data(), depth);
-  for (int lane = 0; lane < kLanes; ++lane) memset(c.registers[lane], 0xff, size_t(c.n / 2) * 4);
+  for (int lane = 0; lane < kLanes; ++lane) memset(c.registers[lane], 0xff, size_t(c.n / 2 * c.width()));
 }
 
 void fence_body(const Meeting& meeting) {
@@ -258,14 +277,12 @@ void group_body(const Meeting& meeting) {
 void complete(const Accumulator& c, const Meeting& meeting) {
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int i = 0; i < c.n / 2; ++i) {
-      u32 word;
-      memcpy(&word, &c.registers[lane][i], 4);
-      if (word != 0xffffffffu) {
+      if (!c.is_poison(lane, i)) {
         report(*meeting.lanes[lane], Fault::shared_in_flight, meeting.text_line, 0,
                "accumulator register %d was written while a wgmma was under way", i);
         return;
       }
-      memcpy(&c.registers[lane][i], &c.values[size_t(row_of(lane, i) * c.n + column_of(lane, i))], 4);
+      c.write(lane, i, c.values[size_t(row_of(lane, i) * c.n + column_of(lane, i))]);
     }
   }
 }

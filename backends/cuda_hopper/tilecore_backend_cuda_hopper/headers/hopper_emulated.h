@@ -135,6 +135,8 @@ inline u64 advance(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4)
 
 template <int n, class T>
 inline tc::registers<T> part(tc::registers<T> registers) { return registers; }
+template <int n, class T>
+inline tc::registers<T> part_words(tc::registers<T> registers) { return registers; }
 // The four words that A in registers is.
 template <class T>
 inline const u32* words(tc::registers<T> registers, TC_HERE) {
@@ -152,7 +154,7 @@ struct WgmmaOperands {
   u64 a, b;
   int n, accumulate;
   Element a_type, b_type;
-  bool a_mn_major, b_mn_major, integer;
+  bool a_mn_major, b_mn_major, integer, half_sums;
 };
 #pragma GCC visibility push(default)
 void wgmma(const WgmmaOperands& operands, int text_line);
@@ -167,15 +169,16 @@ void wgmma_wait_group(int pending, int text_line);
     template <int a_mn = 0, int b_mn = 0>                                                          \
     static void ss(tc::registers<D> d, u64 a, u64 b, int accumulate, TC_HERE) {                    \
       wgmma({d.take(n / 2, text_line), nullptr, a, b, n, accumulate, Element::A, Element::B,       \
-             a_mn != 0, b_mn != 0, is_integer}, text_line);                                        \
+             a_mn != 0, b_mn != 0, is_integer, sizeof(D) == 2}, text_line);                        \
     }                                                                                              \
     template <int b_mn = 0>                                                                        \
     static void rs(tc::registers<D> d, const u32* a, u64 b, int accumulate, TC_HERE) {             \
       wgmma({d.take(n / 2, text_line), a, 0, b, n, accumulate, Element::A, Element::B, false,      \
-             b_mn != 0, is_integer}, text_line);                                                   \
+             b_mn != 0, is_integer, sizeof(D) == 2}, text_line);                                   \
     }                                                                                              \
   };
 HOPPER_WGMMA(f32_f16, float, f16, f16, false)
+HOPPER_WGMMA(f16_f16, tc::half, f16, f16, false)
 HOPPER_WGMMA(f32_bf16, float, bf16, bf16, false)
 HOPPER_WGMMA(f32_tf32, float, tf32, tf32, false)
 HOPPER_WGMMA(f32_e4m3_e4m3, float, e4m3, e4m3, false)

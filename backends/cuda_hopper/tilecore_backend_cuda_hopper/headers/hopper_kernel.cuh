@@ -129,6 +129,9 @@ TC_DEVICE u64 advance(u64 descriptor, u32 bytes) { return tc::descriptor_advance
 // `n` registers of a larger array, as an array.
 template <int n, class T>
 TC_DEVICE T (&part(T* registers))[n] { return *reinterpret_cast<T(*)[n]>(registers); }
+// The same of 16-bit sums: `n` words of two each.
+template <int n, class T>
+TC_DEVICE u32 (&part_words(T* registers))[n] { return *reinterpret_cast<u32(*)[n]>(registers); }
 template <class T>
 TC_DEVICE const u32* words(const T* registers) { return reinterpret_cast<const u32*>(registers); }
 
