@@ -101,6 +101,38 @@ def test_a_pipeline_reorders_no_write_and_no_atomic(kind: str, backend: str) -> 
         agree(backend, carried(kind, stages, threads), a, b, np.zeros(32, np.float32))
 
 
+@each_backend
+@pytest.mark.parametrize(("stages", "inner"), [(2, False), (3, False), (2, True), (0, False)])
+def test_tiles_that_a_pipelined_loop_declares(stages: int, inner: bool, backend: str) -> None:
+    """Declared in the loop, under another loop or not, beside one that is declared before it."""
+    m, n, k = 32, 32, 96
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((2, m, n), "float32"),
+    ):
+        with T.Kernel(1 if inner else 2, threads=64) as block:
+            b = T.alloc_shared((32, n), "float16")
+            for row in T.serial(2 if inner else 1):
+                c = T.alloc_fragment((m, n), "float32")
+                T.clear(c)
+                for ko in T.Pipelined(k // 32, num_stages=stages):
+                    a = T.alloc_shared((m, 32), "float16")
+                    half = T.alloc_fragment((m, 32), "float16")
+                    T.copy(A[block + row, 0, ko * 32], a)
+                    T.copy(B[ko * 32, 0], b)
+                    T.copy(a, half)
+                    for i, j in T.Parallel(m, 32):
+                        half[i, j] = half[i, j] * 2
+                    T.gemm(half, b, c)
+                T.copy(c, C[block + row, 0, 0])
+
+    a, b = whole_numbers(2, m, k, dtype="float16"), whole_numbers(k, n, dtype="float16", seed=1)
+    agree(backend, main, a, b, np.zeros((2, m, n), np.float32))
+
+
 # --- atomics ----------------------------------------------------------------------------------
 
 PAIRS = [

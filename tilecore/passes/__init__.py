@@ -14,6 +14,7 @@ from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
 from tilecore.passes.count_slots import count_slots
 from tilecore.passes.defer_sums import defer_sums
+from tilecore.passes.hoist_allocations import hoist_allocations
 from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
@@ -37,6 +38,7 @@ from tilecore.passes.unbounded_nests import unbounded_nests
 Pass = Callable[[Program, Context], Program]
 
 SCHEDULING_PASSES: tuple[Pass, ...] = (
+    hoist_allocations,
     lane_branches,
     resolve_aliases,
     unbounded_nests,
