@@ -160,7 +160,8 @@ def configs(problem: GemmProblem, target: Target) -> Sequence[GemmConfig]:
     # A batch has as many tiles as one product of so many times the rows.
     rows = problem.m * max(1, problem.batch)
     sizes = (rows, problem.n, problem.k, element_bytes, accum_bytes)
-    found = gemm_configs(*sizes, target, problem.dtype)
+    # Tile instructions take a transposed A only after a copy.
+    found = gemm_configs(*sizes, target, "" if problem.transpose_a else problem.dtype)
     if problem.batch:
         found.sort(key=lambda c: ceildiv(problem.m, c.block_m) * c.block_m)
     return found

@@ -92,49 +92,65 @@ class _Step:
             self.record = w.alloca("i8", record_bytes(_STREAMS), 64)
 
     def emit(self) -> None:
-        for number in range(self.cut.passes):
-            self._pass(number)
-        self.w.ret()
-
-    # -- one pass over part of k ------------------------------------------------------------------
-
-    def _pass(self, number: int) -> None:
+        """Chunks of rows, and for each all of k."""
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
-        first, self.is_last = number * cut.depth, number == cut.passes - 1
-        a_step, b_step = (
-            self._k_step(p["a_pitch"], shape.transpose_a, shape.a_dtype),
-            self._k_step(p["b_pitch"], not shape.transpose_b, shape.b_dtype),
-        )
-        a, b = (
-            w.offset_bytes(base, w.mul(step, w.i64(first))) if first else base
-            for base, step in ((p["A"], a_step), (p["B"], b_step))
-        )
-        left = w.sub(p["k_inside"], w.i64(first))
-        self.k_inside = w.intrinsic(
-            "smax", [w.i64(0), w.intrinsic("smin", [left, w.i64(cut.depth)])]
-        )
-        self._begin_sums(number)
-        self.a, self.b = a, b
-        ahead = w.i64(cut.depth)
-        self.next_a = p["next_a"] if self.is_last else w.offset_bytes(a, w.mul(a_step, ahead))
-        self.next_b = p["next_b"] if self.is_last else w.offset_bytes(b, w.mul(b_step, ahead))
-        # Equal chunks of rows in a loop, the last one apart if it is smaller.
+        self.is_clear = w.const(shape.clear, "i1") if not shape.may_clear else p["clear"]
+        self.is_final = w.icmp("ne", p["out"], _NULL)
+        # Where sums begin all of C has to be written, unless nothing but the copy of the result,
+        # which is done here, would read it.
+        self.is_whole = w.binary("and", self.is_clear, self.is_final)
+        self.covers = self.is_clear
+        if shape.is_private:
+            read = w.binary("xor", self.is_final, w.const(True, "i1"))
+            self.covers = w.binary("and", self.is_clear, read)
+        # Equal chunks in a loop, the last one apart if it is smaller.
         equal = sum(1 for blocks in cut.chunks if blocks == cut.chunks[0])
-
-        def one(chunk: Value) -> None:
-            self._chunk(chunk, cut.chunks[0])
-
-        self._times(equal, p["m_inside"], cut.chunk_rows, one)
+        self._times(equal, p["m_inside"], cut.chunk_rows, lambda n: self._chunk(n, cut.chunks[0]))
         for blocks in cut.chunks[equal:]:
             wanted = w.icmp("sgt", p["m_inside"], w.i64(equal * cut.chunk_rows))
             with w.when(w.binary("or", self.covers, wanted)):
                 self._chunk(w.i64(equal), blocks)
+        w.ret()
+
+    # -- a chunk of rows, and passes over k -------------------------------------------------------
 
     def _chunk(self, chunk: Value, blocks: RowBlocks) -> None:
-        """Pass all panels of B by a chunk of rows."""
-        w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        w, p, cut = self.w, self.p, self.cut
         self.chunk, self.row_blocks = chunk, blocks
         self.first_row = w.mul(chunk, w.i64(cut.chunk_rows))
+        self.is_last_chunk = w.icmp("eq", chunk, w.i64(len(cut.chunks) - 1))
+        base = self.first_row
+        if self.shape.is_private:
+            # Sums that begin and end here need no place of their own.
+            base = w.select(self.is_whole, w.i64(0), base)
+        self.sums = w.offset_bytes(p["C"], w.mul(base, w.i64(self._c_pitch())))
+        with w.loop(w.i64(0), w.i64(cut.passes)) as passes:
+            self._pass(passes.index)
+
+    def _c_pitch(self) -> int:
+        return self.shape.c_pitch * self.shape.c_dtype.bytes
+
+    def _pass(self, number: Value) -> None:
+        w, p, shape, cut = self.w, self.p, self.shape, self.cut
+        self.number = number
+        self.a_step = self._k_step(p["a_pitch"], shape.transpose_a, shape.a_dtype)
+        self.b_step = self._k_step(p["b_pitch"], not shape.transpose_b, shape.b_dtype)
+        first = w.mul(number, w.i64(cut.depth))
+        row_step = w.i64(shape.a_dtype.bytes) if shape.transpose_a else p["a_pitch"]
+        rows = w.offset_bytes(p["A"], w.mul(self.first_row, row_step))
+        self.a = w.offset_bytes(rows, w.mul(self.a_step, first))
+        self.b = w.offset_bytes(p["B"], w.mul(self.b_step, first))
+        left = w.sub(p["k_inside"], first)
+        self.k_inside = w.intrinsic(
+            "smax", [w.i64(0), w.intrinsic("smin", [left, w.i64(cut.depth)])]
+        )
+        self.begins = w.binary("and", self.is_clear, w.icmp("eq", number, w.i64(0)))
+        self.is_last_pass = w.icmp("eq", number, w.i64(cut.passes - 1))
+        self.ends = w.binary("and", self.is_final, self.is_last_pass)
+        next_rows = w.offset_bytes(rows, w.mul(w.i64(cut.chunk_rows), row_step))
+        after = w.select(self.is_last_chunk, p["next_a"], next_rows)
+        deeper = w.offset_bytes(self.a, w.mul(self.a_step, w.i64(cut.depth)))
+        self.next_a = w.select(self.is_last_pass, after, deeper)
         full, rest = divmod(shape.n, cut.group)
         self._times(full, p["n_inside"], cut.group, lambda group: self._group(group, cut.group))
         if rest:
@@ -145,21 +161,6 @@ class _Step:
     def _k_step(self, pitch: Value, is_row: bool, dtype: DType) -> Value:
         """Bytes from one k to the next."""
         return pitch if is_row else self.w.i64(dtype.bytes)
-
-    def _begin_sums(self, number: int) -> None:
-        """Whether the sums of this pass begin at zero; if so, all of C has to be written, unless
-        nothing but the copy of the result, which is done here, would read it."""
-        w, p, shape = self.w, self.p, self.shape
-        self.is_clear: Value = w.const(False, "i1")
-        if number == 0 and shape.clear:
-            self.is_clear = w.const(True, "i1")
-        elif number == 0 and shape.may_clear:
-            self.is_clear = p["clear"]
-        self.is_final = w.icmp("ne", p["out"], _NULL)
-        self.covers = self.is_clear
-        if shape.is_private and self.is_last:
-            unread = w.binary("xor", self.is_final, w.const(True, "i1"))
-            self.covers = w.binary("and", self.is_clear, unread)
 
     def _times(self, count: int, inside: Value, size: int, body: Callable[[Value], None]) -> None:
         """`body` for each of `count` parts of so many rows or columns, unless outside."""
@@ -182,19 +183,21 @@ class _Step:
         step = w.mul(w.i64(cut.group), self._column_step())
         source = w.offset_bytes(self.b, w.mul(group, step))
         inside = w.sub(p["n_inside"], w.mul(group, w.i64(cut.group)))
+        is_first_chunk = w.icmp("eq", self.chunk, w.i64(0))
         self.right = p["right"]
         if cut.keeps_panels:
-            group_bytes = cut.group * cut.depth * shape.b_dtype.bytes
-            self.right = w.offset_bytes(self.right, w.mul(group, w.i64(group_bytes)))
-        with w.when(w.icmp("eq", self.chunk, w.i64(0))):
+            panels = w.add(w.mul(self.number, w.i64(-(-shape.n // cut.group))), group)
+            self.right = w.offset_bytes(self.right, w.mul(panels, w.i64(self._group_bytes())))
+        with w.when(is_first_chunk):
             emit_right_panel(
                 w, self.gemm, self.plan,
                 (cut.depth, cut.group, shape.transpose_b, shape.b_dtype.bytes),
                 (source, p["b_pitch"], self.right, self.k_inside, inside),
             )  # fmt: skip
-        groups = -(-shape.n // cut.group)
-        is_last = w.icmp("eq", group, w.i64(groups - 1))
-        self.ahead_b = w.select(is_last, self.next_b, w.offset_bytes(source, step))
+        is_last = w.icmp("eq", group, w.i64(-(-shape.n // cut.group) - 1))
+        deeper = w.offset_bytes(self.b, w.mul(self.b_step, w.i64(cut.depth)))
+        after = w.select(self.is_last_pass, p["next_b"], deeper)
+        self.ahead_b = w.select(is_last, after, w.offset_bytes(source, step))
         row = block = 0
         rows_inside = w.sub(p["m_inside"], self.first_row)
         for rows, count in self.row_blocks:
@@ -206,6 +209,9 @@ class _Step:
 
             self._times(count, w.sub(rows_inside, w.i64(row)), rows, one)
             row, block = row + rows * count, block + count
+
+    def _group_bytes(self) -> int:
+        return self.cut.group * self.cut.depth * self.shape.b_dtype.bytes
 
     def _column_step(self) -> Value:
         """Bytes from one column of B to the next, as it is stored."""
@@ -222,10 +228,12 @@ class _Step:
         self.left = self._left(place)
         row = w.add(place.row, self.first_row)
         column = w.mul(place.group, w.i64(cut.group))
-        c, out = self._address(row, column)
+        c_at = w.mul(column, w.i64(shape.c_dtype.bytes))
+        c = w.offset_bytes(self.sums, w.add(w.mul(place.row, w.i64(self._c_pitch())), c_at))
+        out_at = w.add(w.mul(row, p["out_pitch"]), w.mul(column, w.i64(shape.out_dtype.bytes)))
+        out = w.offset_bytes(p["out"], out_at)
         if shape.is_private and cut.passes == 1:
-            # Sums that begin and end here need no place of their own.
-            c = w.select(w.binary("and", self.is_clear, self.is_final), p["C"], c)
+            c = w.select(self.is_whole, p["C"], c)
         full, rest = divmod(columns, cut.width)
         if columns <= cut.width:
             self._panel(place, w.i64(0), (c, out), columns)
@@ -238,22 +246,12 @@ class _Step:
                 is_wanted = w.icmp("sgt", place.inside, w.i64(full * cut.width))
                 with w.when(w.binary("or", self.covers, is_wanted)):
                     self._panel(place, w.i64(full), (c, out), rest)
-        if self.is_last:
-            rows_inside = w.sub(p["m_inside"], row)
-            with w.when(self.is_final):
-                emit_result(
-                    w, self.gemm,
-                    (place.rows, columns, shape.c_pitch, shape.c_dtype, shape.out_dtype),
-                    (c, out, p["out_pitch"], rows_inside, place.inside),
-                )  # fmt: skip
-
-    def _address(self, row: Value, column: Value) -> tuple[Value, Value]:
-        """Of an element of C and of the result."""
-        w, p, shape = self.w, self.p, self.shape
-        size = shape.c_dtype.bytes
-        c_at = w.add(w.mul(row, w.i64(shape.c_pitch * size)), w.mul(column, w.i64(size)))
-        out_at = w.add(w.mul(row, p["out_pitch"]), w.mul(column, w.i64(shape.out_dtype.bytes)))
-        return w.offset_bytes(p["C"], c_at), w.offset_bytes(p["out"], out_at)
+        with w.when(self.ends):
+            emit_result(
+                w, self.gemm,
+                (place.rows, columns, shape.c_pitch, shape.c_dtype, shape.out_dtype),
+                (c, out, p["out_pitch"], w.sub(p["m_inside"], row), place.inside),
+            )  # fmt: skip
 
     def _panel(self, place: _Place, within: Value, sums: tuple[Value, Value], columns: int) -> None:
         """One register block; where B ends in half a panel, the last one is of half the width."""
@@ -292,10 +290,8 @@ class _Step:
         right_bytes = cut.width * cut.depth * shape.b_dtype.bytes
         right = w.offset_bytes(self.right, w.mul(within, w.i64(right_bytes)))
         c, out = sums
-        written = (c, w.i64(shape.c_pitch * shape.c_dtype.bytes))
-        if self.is_last:
-            pitch = w.select(self.is_final, p["out_pitch"], written[1])
-            written = (w.select(self.is_final, out, c), pitch)
+        pitch = w.select(self.ends, p["out_pitch"], w.i64(self._c_pitch()))
+        written = (w.select(self.ends, out, c), pitch)
         streams = self._ask(place, within, written, columns)
         size = (place.rows, columns)
         kernel = self.gemm.block_function(self.kernel_shape, self.plan, size, streams)
@@ -305,7 +301,7 @@ class _Step:
         )
         turns = self._ceildiv(self.k_inside, self.gemm.k_per_turn(self.plan))
         turns = w.select(is_inside, turns, w.i64(0))
-        source = w.select(self.is_clear, _NULL, c)
+        source = w.select(self.begins, _NULL, c)
         w.call(kernel, "void", [self.left, right, source, c, turns, self.record])
 
     def _left(self, place: _Place) -> Value:
@@ -317,9 +313,8 @@ class _Step:
         left = w.offset_bytes(p["left"], w.mul(unit, w.i64(pitch * size)))
         with w.when(w.icmp("eq", place.group, w.i64(0))):
             row_step = w.i64(size) if shape.transpose_a else p["a_pitch"]
-            row = w.add(place.row, self.first_row)
-            source = w.offset_bytes(self.a, w.mul(row, row_step))
-            rows_inside = w.sub(p["m_inside"], row)
+            source = w.offset_bytes(self.a, w.mul(place.row, row_step))
+            rows_inside = w.sub(p["m_inside"], w.add(place.row, self.first_row))
             emit_left_panel(
                 w, self.gemm, (place.rows, shape.transpose_a, cut, size),
                 (source, p["a_pitch"], left, rows_inside, self.k_inside),

@@ -31,7 +31,7 @@ class Sums:
 class MicroKernel:
     """One register block: rows x vectors accumulators, k unrolled by four groups."""
 
-    UNROLL = 2
+    UNROLL = 4
 
     def __init__(self, w: FunctionWriter, shape: GemmShape, plan: GemmPlan, lanes: int) -> None:
         self.w, self.shape, self.plan, self.lanes = w, shape, plan, lanes

@@ -138,5 +138,7 @@ def panel_bytes(shape: StepShape, plan: GemmPlan, cpu: HostCpu) -> tuple[int, in
     left = cut.chunk_rows * (cut.left_pitch or cut.depth)
     if shape.transpose_a:
         left = cut.blocks * cut.depth * cut.left_pitch
-    columns = -(-shape.n // cut.group) * cut.group if cut.keeps_panels else cut.group
+    columns = cut.group
+    if cut.keeps_panels:
+        columns = -(-shape.n // cut.group) * cut.group * cut.passes
     return left * plan.a_dtype.bytes, columns * cut.depth * shape.b_dtype.bytes
