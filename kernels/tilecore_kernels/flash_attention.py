@@ -29,11 +29,11 @@ from tilecore_kernels.online_softmax import (
     LN_2,
     LOG2_E,
     add_sink,
+    add_values,
     new_rows,
     normalize,
     rescale,
     to_log_sum,
-    weigh_scores,
 )
 
 
@@ -102,11 +102,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                 if p.score_mod is not None:
                     modify_scores(p, scores, head, first_q, first_k)
                 hide_invisible(p, scores, first_q, first_k, shift, limit)
-                weigh_scores(rows, scores, tile_k, scale)
-                rescale(rows, out, p.dim_v)
-                if dtype != "float32":
-                    T.copy(scores, weights)
-                T.gemm(weights, v, out, policy=by_rows)
+                add_values(rows, scores, weights, v, out, scale)
             if p.has_sinks:
                 add_sink(rows, Sinks[head] * LOG2_E)
                 rescale(rows, out, p.dim_v)

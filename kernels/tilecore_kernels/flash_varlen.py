@@ -15,11 +15,10 @@ from tilecore_kernels.family import Family
 from tilecore_kernels.online_softmax import (
     LN_2,
     LOG2_E,
+    add_values,
     new_rows,
     normalize,
-    rescale,
     to_log_sum,
-    weigh_scores,
 )
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.varlen_problem import (
@@ -88,11 +87,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
                 by_rows = T.GemmWarpPolicy.FullRow
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
                 hide_invisible(p, scores, first_q, first_k, shift, limit)
-                weigh_scores(rows, scores, tile_k, scale)
-                rescale(rows, out, p.dim_v)
-                if dtype != "float32":
-                    T.copy(scores, weights)
-                T.gemm(weights, v, out, policy=by_rows)
+                add_values(rows, scores, weights, v, out, scale)
             normalize(rows, out, p.dim_v)
             to_log_sum(rows, LN_2)
             # The rows behind the last belong to the next sequence.

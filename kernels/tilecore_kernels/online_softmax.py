@@ -111,6 +111,20 @@ def rescale(rows, out, columns):
 
 
 @T.macro
+def add_values(rows, scores, weights, v, out, scale):
+    """End a step: scores become weights, and the values that they weigh are added to `out`.
+
+    `weights` holds them in the values' type; it may be `scores` itself.
+    """
+    columns, dim_v = int(scores.shape[1]), int(out.shape[1])
+    weigh_scores(rows, scores, columns, scale)
+    rescale(rows, out, dim_v)
+    if weights is not scores:
+        T.copy(scores, weights)
+    T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+
+
+@T.macro
 def add_sink(rows, sink):
     """Count one more key, of weight ``2 ** sink`` and value 0; `rows.previous` as after a tile."""
     previous, anchor, total = rows.previous, rows.anchor, rows.total
