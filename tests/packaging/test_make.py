@@ -82,3 +82,11 @@ def test_test_sets_up_and_runs_the_quick_tests(checkout: Path) -> None:
     everything = run(checkout, "test-all")
     assert any(c.startswith("-m pytest") for c in everything)
     assert not any("not slow" in c for c in everything)
+
+
+def test_every_target_is_documented() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = next(line for line in makefile.splitlines() if line.startswith(".PHONY:")).split()[1:]
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    missing = [name for name in targets if f"`make {name}`" not in guide]
+    assert targets and not missing
