@@ -1,17 +1,21 @@
 """Decoding kernels beside the bandwidth of a copy and torch's attention, on one GPU, in one run.
 
     python benchmarks/decode.py --backend cuda_hopper [flash mla] [--json FILE]
+        [--tilelang EXAMPLE.py]
 
 Random normal caches; every result is checked against a float32 computation before it is timed;
 times are medians with the second-level cache flushed between calls. Bandwidth counts each element
-of the cache once; its ratio is to a copy of some gigabytes in the same run. With ``--compile`` the
-kernels are only compiled into the cache, by many processes.
+of the cache once; its ratio is to a copy of some gigabytes in the same run, and to a copy that
+moves as many bytes as the row, which shows what a launch and a cold start cost anybody. With
+``--tilelang`` latent decoding is measured beside TileLang's program of that file. With
+``--compile`` the kernels are only compiled into the cache, by many processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 import sys
 import traceback
@@ -33,7 +37,8 @@ from tilecore_kernels.mla_decode import MLA_DECODE, latent_problem
 from tilecore_kernels.tiles import ceildiv
 
 FLASH_SHAPES = [  # batch, length of the caches, page size
-    (1, 8192, 0), (1, 131072, 0), (8, 32768, 0), (64, 8192, 0), (64, 8192, 64), (16, 16384, 0),
+    (1, 8192, 0), (1, 8192, 64), (1, 32768, 0), (1, 131072, 0), (4, 8192, 0), (8, 32768, 0),
+    (16, 16384, 0), (64, 8192, 0), (64, 8192, 64), (64, 32768, 0), (64, 131072, 0),
 ]  # fmt: skip
 MLA_SHAPES = [(132, 8192, 0), (132, 8192, 64), (64, 8192, 0), (1, 32768, 0)]
 HEADS, KV_HEADS, DIM = 32, 8, 128
@@ -53,12 +58,38 @@ rows: list[dict[str, Any]] = []
 milliseconds = functools.partial(measuring.milliseconds, settle=20, measure=60)
 
 
-def copy_bandwidth() -> float:
-    """Bytes read and written a second by a copy of 2 GiB."""
-    source = torch.empty(1 << 30, dtype=torch.float16, device="cuda").normal_()
+COPIED = float(1 << 32)
+"""Bytes read and written by the copy that bandwidths are compared with."""
+
+
+def copy_bandwidth(moved: float = COPIED) -> float:
+    """Bytes read and written a second by a copy that moves that many."""
+    source = torch.empty(int(moved) // 4, dtype=torch.float16, device="cuda").normal_()
     target = torch.empty_like(source)
     seconds = milliseconds(lambda: target.copy_(source)) * 1e-3
     return 2.0 * source.numel() * source.element_size() / seconds
+
+
+def tilelang_ms(path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Tensor) -> float:
+    """Milliseconds of TileLang's latent decoding: ``flashattn(batch, heads, kv_head_num,
+    seqlen_kv, dim, pe_dim, block_N, block_H, num_split, softmax_scale)`` at `path`, which takes
+    queries (b, h, d) and keys (b, s, 1, d), each in two parts. Infinite where it is wrong."""
+    spec = importlib.util.spec_from_file_location("peer_mla", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    batch, _, length, _ = cache.shape
+    keys = cache.view(batch, length, 1, 576)
+    parts = [x.contiguous() for x in (q[:, 0, :, :512], q[:, 0, :, 512:])]
+    parts += [x.contiguous() for x in (keys[..., :512], keys[..., 512:])]
+    best = float("inf")
+    for splits in splits_for(2 * batch, length // 64)[:1]:
+        kernel = module.flashattn(batch, 128, 1, length, 512, 64, 64, 64, splits, 192**-0.5)
+        error = relative_error(kernel(*parts).view_as(want), want)
+        print(f"  tilelang, {splits} splits: relative error {error:.3g}", flush=True)
+        if error <= 3e-3:
+            best = min(best, milliseconds(lambda kernel=kernel: kernel(*parts)))
+    return best
 
 
 def splits_for(blocks: int, tiles: int) -> list[int]:
@@ -147,7 +178,7 @@ def normal(*shape: int) -> torch.Tensor:
     return torch.empty(*shape, device="cuda", dtype=torch.half).normal_()
 
 
-def flash(backend: str, shape: tuple[int, int, int], copied: float) -> None:
+def flash(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str | None) -> None:
     batch, length, page = shape
     row = work("flash", backend, shape)
     q = normal(batch, KV_HEADS, HEADS // KV_HEADS, DIM)
@@ -169,12 +200,15 @@ def flash(backend: str, shape: tuple[int, int, int], copied: float) -> None:
         pages = (paged(k, page, order), paged(v, page, order))
         arguments = (q, *pages, lengths, table, out, sums)
     ms, best = best_of(backend, row, arguments, out, want)
-    speed = FLASH_DECODE.bytes_moved(row[1]) / ms * 1e3
+    moved = FLASH_DECODE.bytes_moved(row[1])
+    speed = moved / ms * 1e3
+    same = copy_bandwidth(min(moved, COPIED))
     show(group="flash", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
-         ratio_fa2=peer_ms / ms, **best)  # fmt: skip
+         same_copy_gbs=same * 1e-9, ratio_same_copy=speed / same, ratio_fa2=peer_ms / ms,
+         **best)  # fmt: skip
 
 
-def mla(backend: str, shape: tuple[int, int, int], copied: float) -> None:
+def mla(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str | None) -> None:
     batch, length, page = shape
     row = work("mla", backend, shape)
     q, cache = normal(batch, 1, 128, 576), normal(batch, 1, length, 576)
@@ -192,8 +226,16 @@ def mla(backend: str, shape: tuple[int, int, int], copied: float) -> None:
         arguments = (q, pages, lengths, table, out, sums)
     ms, best = best_of(backend, row, arguments, out, want)
     speed = MLA_DECODE.bytes_moved(row[1]) / ms * 1e3
+    peer: dict[str, float] = {}
+    if tilelang is not None and not page:
+        try:
+            peer_ms = tilelang_ms(tilelang, q, cache, want)
+            peer = {"tilelang_tflops": MLA_DECODE.flops(row[1]) / peer_ms * 1e-9,
+                    "ratio_tilelang": peer_ms / ms}  # fmt: skip
+        except Exception:
+            traceback.print_exc(limit=-3)
     show(group="mla", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
-         tflops=MLA_DECODE.flops(row[1]) / ms * 1e-9, **best)  # fmt: skip
+         tflops=MLA_DECODE.flops(row[1]) / ms * 1e-9, **peer, **best)  # fmt: skip
 
 
 def main() -> None:
@@ -201,6 +243,7 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", default=["flash", "mla"])
     parser.add_argument("--backend", default="cuda_hopper")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--tilelang", metavar="EXAMPLE.py")
     parser.add_argument("--json")
     options = parser.parse_args()
     if options.compile:
@@ -214,7 +257,7 @@ def main() -> None:
     print(f"copy: {copied * 1e-9:.0f} GB/s", flush=True)
     for group, shape in all_rows(options.groups):
         try:
-            {"flash": flash, "mla": mla}[group](options.backend, shape, copied)
+            {"flash": flash, "mla": mla}[group](options.backend, shape, copied, options.tilelang)
         except Exception:
             traceback.print_exc()
         torch.cuda.empty_cache()

@@ -25,7 +25,7 @@ from tilecore_kernels.online_softmax import (
     LOG2_E,
     new_rows,
     rescale,
-    weigh_apart,
+    weigh_scores,
 )
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.split_combine import combine_splits, leave_part
@@ -61,12 +61,10 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
             latent = T.alloc_shared((tile_k, p.dim), p.dtype)
             weights = T.alloc_shared((tile_h, tile_k), p.dtype)
             scores = T.alloc_fragment((tile_h, tile_k), "float32")
-            sums = T.alloc_fragment((tile_h, tile_k), "float32")
             out = T.alloc_fragment((tile_h, p.dim_v), "float32")
             first_h = bx * tile_h
             T.copy(Q[batch, 0, first_h : first_h + tile_h, 0 : p.dim], q)
             T.clear(out)
-            T.clear(sums)
             rows = new_rows(tile_h)
             limit = T.min(Lengths[batch], p.kv_len)
             tiles = T.ceildiv(limit, tile_k)
@@ -76,11 +74,10 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
                 T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
                 hide_beyond(scores, first_k, limit)
-                weigh_apart(rows, scores, sums, tile_k, scale)
+                weigh_scores(rows, scores, tile_k, scale)
                 rescale(rows, out, p.dim_v)
                 T.copy(scores, weights)
                 T.gemm(weights, latent[:, 0 : p.dim_v], out, policy=config.policy)
-            T.reduce_sum(sums, rows.total, dim=1)
             leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
 
     table = T.Tensor((p.batch, p.pages_per_sequence), "int32") if p.page_size else None

@@ -85,24 +85,6 @@ def weigh_scores(rows, scores, columns, scale, slack=SLACK, lift=0.0):
 
 
 @T.macro
-def weigh_apart(rows, scores, sums, columns, scale):
-    """`weigh_scores` that adds weights up place by place; `T.reduce_sum` of `sums` ends it.
-
-    For tiles whose columns are divided among warps, where each sum of a row is an exchange.
-    """
-    peak, previous, anchor = rows.peak, rows.previous, rows.anchor
-    T.copy(anchor, previous)
-    T.reduce_max(scores, peak, dim=1)
-    for i in T.Parallel(rows.count):
-        grown = peak[i] * scale - anchor[i] > SLACK
-        anchor[i] = T.if_then_else(grown, peak[i] * scale, anchor[i])
-        previous[i] = T.exp2(previous[i] - anchor[i])
-    for i, j in T.Parallel(rows.count, columns):
-        scores[i, j] = T.exp2(scores[i, j] * scale - anchor[i])
-        sums[i, j] = sums[i, j] * previous[i] + scores[i, j]
-
-
-@T.macro
 def rescale(rows, out, columns):
     """Bring an accumulator to the new anchor, after `weigh_scores`."""
     previous = rows.previous

@@ -179,6 +179,7 @@ class PipelinePlan:
         cluster: with persistent blocks, how many may share what they load.
         alternates: sums that one iteration uses up may take turns in two sets of registers, so
             that the next contraction runs beside the work on them.
+        takes_turns: two teams of warps may take the tiles of chained contractions by turns.
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
         through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
             are stored to one slot of shared memory, or two (`num_stages`).
@@ -199,6 +200,7 @@ class PipelinePlan:
     hold_operands: bool = False
     staggered: bool = False
     alternates: bool = False
+    takes_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

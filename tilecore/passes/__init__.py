@@ -33,6 +33,7 @@ from tilecore.passes.resolve_aliases import resolve_aliases
 from tilecore.passes.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.stage_stores import stage_stores
+from tilecore.passes.take_turns import take_turns
 from tilecore.passes.unbounded_nests import unbounded_nests
 
 Pass = Callable[[Program, Context], Program]
@@ -44,6 +45,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     unbounded_nests,
     lane_tiles,
     normalize_tiles,
+    take_turns,
     infer_layouts,
     stage_fragments,
     reduction_plan,

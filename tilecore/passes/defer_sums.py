@@ -16,13 +16,13 @@ from __future__ import annotations
 import dataclasses
 
 from tilecore.hooks.context import Context
-from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Binary, Const, Expr, Load
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Allocate, Block, Fill, For, Intrinsic, Parallel, Reduce, Stmt, Store
 from tilecore.ir.visit import buffers_in, walk_stmts
-from tilecore.passes.reduction_plan import plan_reduction
+from tilecore.passes.reduction_plan import plan_reduction, reduce_of
 from tilecore.passes.scopes import loads_in, per_kernel, whole
 
 IN_LANE, ACROSS = "fragment.sum_in_lane", "fragment.sum_lanes"
@@ -56,23 +56,39 @@ def _in_loop(
 ) -> tuple[For, list[Stmt]]:
     body, sums = list(loop.body), []
     for index, stmt in enumerate(body):
-        if not isinstance(stmt, Reduce) or stmt.op != "sum" or not stmt.clear:
+        reduce = sum_of(stmt)
+        if reduce is None:
             continue
-        part = stmt.dst.buffer
+        part = reduce.dst.buffer
         total = _carried(loop.body, part)
-        layout = kernel.layout_of(stmt.src.buffer)
-        if total is None or not isinstance(layout, FragmentLayout) or not stmt.dst.dtype.is_float:
+        layout = kernel.layout_of(reduce.src.buffer)
+        if total is None or not isinstance(layout, FragmentLayout) or not part.dtype.is_float:
             continue
-        plan = plan_reduction(layout, stmt.axis, warp)
-        same = kernel.layout_of(part) == kernel.layout_of(total) and total.dtype == stmt.src.dtype
-        if plan.across or not plan.masks or not same or total.shape != part.shape:
+        plan = plan_reduction(layout, reduce.axis, warp)
+        same = kernel.layout_of(part) == kernel.layout_of(total) and total.dtype == reduce.src.dtype
+        if not (plan.masks or plan.across) or not same or total.shape != part.shape:
             continue
-        if not (_starts_at_zero(before, total) and _is_dead(after, part)):
+        if not (_starts_at_zero(before, total) and is_dead(after, part)):
             continue
-        body[index] = Intrinsic(IN_LANE, (stmt.dst, stmt.src), (("axis", stmt.axis),), stmt.loc)
-        masks = " ".join(map(str, plan.masks))
-        sums.append(Intrinsic(ACROSS, (whole(total),), (("masks", masks),), stmt.loc))
-    return dataclasses.replace(loop, body=tuple(body)), sums
+        axis = ("axis", reduce.axis)
+        body[index] = Intrinsic(IN_LANE, (reduce.dst, reduce.src), (axis,), reduce.loc)
+        regions: tuple[Region, ...] = (whole(total), reduce.src)
+        if isinstance(stmt, Intrinsic):  # warps share a row: scratch, now used once
+            scratch = stmt.args[2]
+            assert isinstance(scratch, Region)
+            regions = (*regions, scratch)
+            sums.append(Allocate(scratch.buffer, loc=reduce.loc))
+        sums.append(Intrinsic(ACROSS, regions, (axis,), reduce.loc))
+    moved = {s.buffer.name for s in sums if isinstance(s, Allocate)}
+    kept = tuple(s for s in body if not (isinstance(s, Allocate) and s.buffer.name in moved))
+    return dataclasses.replace(loop, body=kept), sums
+
+
+def sum_of(stmt: Stmt) -> Reduce | None:
+    """The sum that a statement is, inside warps or across them."""
+    if isinstance(stmt, Intrinsic) and stmt.op == "tile.reduce":
+        stmt, _ = reduce_of(stmt)
+    return stmt if isinstance(stmt, Reduce) and stmt.op == "sum" and stmt.clear else None
 
 
 def _carried(body: Block, part: Buffer) -> Buffer | None:
@@ -94,14 +110,19 @@ def _carried(body: Block, part: Buffer) -> Buffer | None:
     # Nothing else in the loop reads or writes either.
     others = [s for s in walk_stmts(body) if s is not store and s is not parallels[0]]
     for other in others:
-        if isinstance(other, Allocate) or (isinstance(other, Reduce) and other.dst.buffer == part):
+        if isinstance(other, Allocate) or _sums_to(other, part):
             continue
         if isinstance(other, For | Parallel) or _children(other):
             continue  # what is inside comes by itself
         if {total, part} & set(buffers_in((other,))):
             return None
-    reduces = [s for s in walk_stmts(body) if isinstance(s, Reduce) and s.dst.buffer == part]
+    reduces = [s for s in walk_stmts(body) if _sums_to(s, part)]
     return total if len(reduces) == 1 and total.scope is Scope.FRAGMENT else None
+
+
+def _sums_to(stmt: Stmt, part: Buffer) -> bool:
+    reduce = sum_of(stmt)
+    return reduce is not None and reduce.dst.buffer == part
 
 
 def _children(stmt: Stmt) -> bool:
@@ -140,7 +161,7 @@ def _starts_at_zero(before: Block, total: Buffer) -> bool:
     return fill.dst == whole(total) and isinstance(value, Const) and value.value == 0
 
 
-def _is_dead(after: Block, part: Buffer) -> bool:
+def is_dead(after: Block, part: Buffer) -> bool:
     """True when what comes after the loop writes all of `part` before it reads any of it."""
     for stmt in after:
         if part not in buffers_in((stmt,)) or isinstance(stmt, Allocate):

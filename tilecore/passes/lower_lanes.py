@@ -13,7 +13,7 @@ from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, Var, const
+from tilecore.ir.expr import Call, Expr, Var, binary, const
 from tilecore.ir.lane_dependence import conditions_of, is_per_lane, lane_dependent_names
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import (
@@ -56,11 +56,12 @@ from tilecore.passes.lower_reduction import (
     lower_reduce,
     lower_sum_in_lane,
     lower_sum_lanes,
-    reduce_of,
 )
 from tilecore.passes.masks import skip_full_masks
+from tilecore.passes.reduction_plan import reduce_of
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
 from tilecore.passes.skip_scaling import skip_unit_scaling
+from tilecore.passes.teams import is_team, team_of, teams_of
 
 
 def lower_lanes(program: Program, context: Context) -> Program:
@@ -75,7 +76,10 @@ def lower_lanes(program: Program, context: Context) -> Program:
         scope.ranges = scope.ranges.with_range(LANE, 0, scope.threads - 1)
         if is_per_lane(kernel.body):
             scope.varying = lane_dependent_names(kernel.body)
-        head = Let(LANE, Call("lane.id", (), int32))
+        index: Expr = Call("lane.id", (), int32)
+        if teams_of(kernel) > 1:  # the lane's index in its team
+            index = binary("floormod", index, const(scope.threads))
+        head = Let(LANE, index)
         lowered = _block(kernel.body, scope)
         body = (head, *scope.head, *lowered)
         return dataclasses.replace(kernel, body=body)
@@ -165,6 +169,9 @@ def _control(stmt: Stmt, scope: LaneScope) -> Block:
             if not new_then and not new_otherwise:
                 return ()
             return (If(test, new_then, new_otherwise, stmt.loc),)
+        case Let(value=Call(args=(lanes, _), dtype=dtype) as call) if is_team(call):
+            number = binary("floordiv", Call("lane.id", (), int32), lanes)
+            return (dataclasses.replace(stmt, value=Call("lane.uniform", (number,), dtype)),)
         case Let(value=value):
             return (dataclasses.replace(stmt, value=lower_uniform(value, scope)),)
         case WarpScope(body=body):
@@ -195,7 +202,10 @@ def _among_tile_threads(stmt: Stmt, scope: LaneScope) -> Stmt | None:
     """Inside warp roles, the barrier of the block is one of the lanes that work on tiles."""
     if stmt != Intrinsic("sync_block"):
         return None
-    return Intrinsic("named_barrier.sync", (const(TILE_BARRIER), const(scope.threads)))
+    number: Expr = const(TILE_BARRIER)
+    if (team := team_of(scope.kernel)) is not None:
+        number = binary("add", number, team)
+    return Intrinsic("named_barrier.sync", (number, const(scope.threads)))
 
 
 def lower_print(stmt: Print, region: Region, scope: LaneScope) -> Block:

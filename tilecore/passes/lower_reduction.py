@@ -57,29 +57,16 @@ def lower_sum_in_lane(intrinsic: Intrinsic, scope: LaneScope) -> Block:
 
 def lower_sum_lanes(intrinsic: Intrinsic, scope: LaneScope) -> Block:
     """Lower ``fragment.sum_lanes``: all copies of an element become the sum of the copies."""
-    (region,) = intrinsic.args
-    assert isinstance(region, Region)
-    flat = scope.lane_buffer(region.buffer)
-    registers = scope.fragment_layout(region.buffer).registers
-    r = scope.var("r", 0, registers - 1)
-    body: list[Stmt] = []
-    for mask in map(int, str(dict(intrinsic.hints)["masks"]).split()):
-        own = Load(flat, (r,))
-        other = Call("lane.shuffle_xor", (own, const(mask)), flat.dtype)
-        body.append(Store(flat, (r,), binary("add", own, other), intrinsic.loc))
-    return (_unrolled(r, registers, tuple(body)),)
-
-
-def reduce_of(intrinsic: Intrinsic) -> tuple[Reduce, Region]:
-    """The Reduce and the scratch of a ``tile.reduce``."""
-    dst, src, scratch = intrinsic.args
-    hints = dict(intrinsic.hints)
-    assert isinstance(dst, Region) and isinstance(src, Region) and isinstance(scratch, Region)
-    reduce = Reduce(
-        str(hints["op"]), src, dst, int(hints["axis"]), bool(hints["clear"]),
-        bool(hints["nan_propagate"]), intrinsic.loc,
-    )  # fmt: skip
-    return reduce, scratch
+    total, src, *scratch = intrinsic.args
+    assert isinstance(total, Region) and isinstance(src, Region)
+    axis = int(dict(intrinsic.hints)["axis"])
+    place = scratch[0] if scratch and isinstance(scratch[0], Region) else None
+    reduce = Reduce("sum", src, total, axis, True, False, intrinsic.loc)
+    reduction = _Reduction(reduce, place, scope)
+    plan = plan_reduction(reduction.layout, axis, scope.context.target.lanes_per_warp)
+    flat = scope.lane_buffer(total.buffer)
+    across = reduction.across_warps(flat, plan) if plan.across else ()
+    return (*((reduction.in_warp(flat, plan),) if plan.masks else ()), *across)
 
 
 def neutral(op: str, dtype: DType) -> Const:

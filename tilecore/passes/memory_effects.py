@@ -23,6 +23,8 @@ from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.scopes import loads_in
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
+ORDERS = "orders"
+"""Hint of a ``barrier.wait``: all that its warps wrote before is seen by those that wait next."""
 SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
 
 
@@ -270,7 +272,7 @@ def _intrinsic(
         yield InnerBarrier()
     elif op == "stagger.phase":
         yield Phase()
-    elif op == "tile.reduce":
+    elif op in ("tile.reduce", "fragment.sum_lanes") and len(regions) > 2:  # with scratch
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()
         yield from _region_effects(regions[2:], READ, ranges)
@@ -283,6 +285,8 @@ def _intrinsic(
         yield from _region_effects(regions[3:], ATOMIC, ranges)
     elif op == "launch.take":  # transaction barriers order who reads it
         return
+    elif op == "barrier.wait" and dict(stmt.hints).get(ORDERS):  # type: ignore[attr-defined]
+        yield InnerBarrier()
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):

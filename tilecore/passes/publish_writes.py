@@ -65,6 +65,8 @@ def written_by_lanes(kernel: Kernel) -> set[str]:
 
 
 def _before_barriers(stmt: Stmt) -> Block | None:
+    if isinstance(stmt, Intrinsic) and stmt.op == "barrier.wait":
+        return None  # who arrives there publishes
     if any(isinstance(step, InnerBarrier) for step in steps_of(stmt, Ranges())):
         return (PUBLISH, stmt)
     return None

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
-from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, boolean, float32, int32
 from tilecore.ir.layout import THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.program import Kernel, Program
@@ -102,6 +102,18 @@ def reduction_plan(program: Program, context: Context) -> Program:
         return dataclasses.replace(kernel, body=rewrite_block(kernel.body, visit))
 
     return per_kernel(program, visit_kernel)
+
+
+def reduce_of(intrinsic: Intrinsic) -> tuple[Reduce, Region]:
+    """The Reduce and the scratch of a ``tile.reduce``."""
+    dst, src, scratch = intrinsic.args
+    hints = dict(intrinsic.hints)
+    assert isinstance(dst, Region) and isinstance(src, Region) and isinstance(scratch, Region)
+    reduce = Reduce(
+        str(hints["op"]), src, dst, int(hints["axis"]), bool(hints["clear"]),
+        bool(hints["nan_propagate"]), intrinsic.loc,
+    )  # fmt: skip
+    return reduce, scratch
 
 
 def _scratch(stmt: Reduce, plan: ReductionPlan, names: Names) -> Buffer:

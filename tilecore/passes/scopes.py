@@ -25,6 +25,8 @@ def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
                 ranges = ranges.with_loop(var, start, extent, step)
             case Let(var=var, value=Call(op="lane.id")):
                 ranges = ranges.with_range(var, 0, kernel.threads - 1)
+            case Let(var=var, value=Call(op="block.team", args=(_, Const(value=teams)))):
+                ranges = ranges.with_range(var, 0, int(teams) - 1)
             case Let(var=var, value=value):
                 ranges = ranges.with_value(var, value)
             case Parallel(vars=names, extents=extents):

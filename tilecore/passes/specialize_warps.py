@@ -76,6 +76,8 @@ from tilecore.passes.scopes import (
 )
 from tilecore.passes.shared_loads import SharedLoads
 from tilecore.passes.taken_tiles import TileWalk, taken_ring
+from tilecore.passes.teams import teams_of
+from tilecore.passes.turns_kernel import turns_kernel
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
@@ -95,6 +97,8 @@ class _Specializer(SharedLoads):
     """Rewrites one kernel, or finds that it does not fit."""
 
     def run(self) -> Kernel | None:
+        if teams_of(self.kernel) > 1:
+            return turns_kernel(self)
         loops = [s for s in self.kernel.body if _is_pipelined(s)]
         if not loops or sum(map(_is_pipelined, walk_stmts(self.kernel.body))) != len(loops):
             return None
@@ -303,7 +307,8 @@ class _Specializer(SharedLoads):
     ) -> Kernel:
         kernel = self.kernel
         width = self.context.target.lanes_per_warp
-        warps = kernel.threads // width
+        tile_threads = kernel.threads * teams_of(kernel)
+        warps = tile_threads // width
         common = [
             dataclasses.replace(s, buffer=self.slotted[s.buffer.name])
             if isinstance(s, Allocate) and s.buffer.name in self.slotted
@@ -324,7 +329,7 @@ class _Specializer(SharedLoads):
         hints = with_hint(kernel.hints, "tile_threads", kernel.threads)
         return dataclasses.replace(
             kernel,
-            threads=kernel.threads + extra * width,
+            threads=tile_threads + extra * width,
             body=body,
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,

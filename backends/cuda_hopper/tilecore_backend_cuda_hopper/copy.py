@@ -26,7 +26,7 @@ from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
-from tilecore_backend_cuda_hopper.overlap import fits_twice, with_overlap
+from tilecore_backend_cuda_hopper.overlap import fits_turns, fits_twice, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 
@@ -66,6 +66,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True,
         cluster=_cluster(request),
         takes_tiles=True, alternates=fits_twice(request),
+        takes_turns=fits_turns(request),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 

@@ -17,6 +17,7 @@ from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lane_scope import LANE
+from tilecore.passes.teams import teams_of
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
@@ -137,6 +138,14 @@ def _barrier(name: str) -> EmitRule:
     return rule
 
 
+def _publish_barriers(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    """The lane that sets barriers up also has the maps fetched: their first use waits less."""
+    if printer not in _maps:
+        _maps[printer] = tensor_maps(printer.program, printer.kernel)
+    fetches = "".join(f"hopper::prefetch({one.name}); " for one in _maps[printer].values())
+    return f"{fetches}hopper::barrier_publish();"
+
+
 def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
     to, done, *at = stmt.args
     coordinates = ", ".join(_expr(printer, c) for c in reversed(at))
@@ -207,9 +216,8 @@ def _registers(which: int) -> EmitRule:
     def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
         tile_threads = int(dict(printer.kernel.hints).get("tile_threads", 0))
         kernel = printer.kernel
-        counts = register_counts(
-            tile_threads // WARPGROUP, kernel.cluster[0], words_declared(kernel)
-        )
+        groups = tile_threads * teams_of(kernel) // WARPGROUP
+        counts = register_counts(groups, kernel.cluster[0], words_declared(kernel))
         if counts is None:
             return "// registers stay as they were at launch"
         return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();"
@@ -318,7 +326,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     rules: dict[str, EmitRule] = {
         "barrier.init": _barrier("barrier_init"),
-        "barrier.publish": _statement("hopper::barrier_publish();"),
+        "barrier.publish": _publish_barriers,
         "barrier.arrive": _barrier("barrier_arrive"),
         "barrier.arrive_each": _arrive_each,
         "barrier.expect": _barrier("barrier_expect"),

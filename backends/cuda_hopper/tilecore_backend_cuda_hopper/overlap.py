@@ -96,6 +96,17 @@ def fits_twice(request: PipelineRequest) -> bool:
     return sum(count or 0 for count in held) + ADDRESSES <= most
 
 
+def fits_turns(request: PipelineRequest) -> bool:
+    """True when a team of one warpgroup holds all fragments of a kernel, beside another team."""
+    kernel = request.kernel
+    if kernel.threads != WARPGROUP:
+        return False
+    held = [_words(kernel, b) for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT]
+    if None in held:
+        return False
+    return sum(count or 0 for count in held) + ADDRESSES <= REGISTERS[2][1]
+
+
 def _words(kernel: Kernel, buffer: Buffer) -> int | None:
     layout = kernel.layout_of(buffer)
     if not isinstance(layout, FragmentLayout):
