@@ -22,9 +22,9 @@ from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Call, Expr, Var, binary, const
 from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Intrinsic, LoopKind, Stmt
 from tilecore.ir.visit import substitute_block
-from tilecore.passes.consumer_schedule import asynchronous, renamed, slots_of, wait_for
 from tilecore.passes.memory_effects import ORDERS
 from tilecore.passes.ring import Group, rebuffered
+from tilecore.passes.schedule_pieces import asynchronous, renamed, slots_of, wait_for
 from tilecore.passes.scopes import Names
 
 TEAMS = 2
