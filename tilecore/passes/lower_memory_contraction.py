@@ -22,6 +22,8 @@ from tilecore.passes.contraction import TiledMma
 from tilecore.passes.lane_scope import LaneScope
 
 Pair = tuple[Expr, Expr]
+STAYS_OPEN, GOES_ON = "stays_open", "goes_on"
+"""Hints of `Gemm`: it is one contraction with the next one, or with the one before, on its sums."""
 
 
 def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, between: Block, scope: LaneScope) -> Block:
@@ -60,8 +62,12 @@ def lower_memory_gemm(gemm: Gemm, tiled: TiledMma, between: Block, scope: LaneSc
     loops = _loop(tn, tiled.tiles_n, (one,))
     loops = _loop(kk, tiled.tiles_k, (_loop(tm, tiled.tiles_m, (loops,)),))
     registers = _registers(gemm, scope)
-    begin = Intrinsic("contraction.begin", registers, (), gemm.loc)
+    # A contraction that goes on with the sums of one in flight: they are not to be touched.
+    pinned = () if dict(gemm.hints).get(GOES_ON) else registers
+    begin = Intrinsic("contraction.begin", pinned, (), gemm.loc)
     commit = Intrinsic("contraction.commit", (), (), gemm.loc)
+    if dict(gemm.hints).get(STAYS_OPEN):
+        return (begin, loops, *between)
     result: tuple[Stmt, ...] = (begin, loops, commit, *between)
     if dict(gemm.hints).get("asynchronous"):
         return result

@@ -9,18 +9,24 @@ with what they multiply. Multiplying by one changes nothing, so neither does lea
 
 from __future__ import annotations
 
-from tilecore.ir.buffers import Scope
+from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Binary, Call, Expr, Load, binary, const
-from tilecore.ir.stmts import Block, If, Parallel, Store
+from tilecore.ir.layout import FragmentLayout
+from tilecore.ir.stmts import Block, If, Intrinsic, Parallel, Store
 from tilecore.passes.lane_scope import LaneScope
 
+FLYING = "flying"
+"""Hint of a nest: the fragment that a contraction in flight writes, which must land before it."""
 FEWEST_PRODUCTS = 8  # per factor; below, the test costs what it saves
 MOST_FACTORS = 8  # registers of one lane
 
 
 def skip_unit_scaling(nest: Parallel, lowered: Block, scope: LaneScope) -> Block:
     """`lowered`, the lane's code of `nest`, under the test where the nest is such a scaling."""
+    flying = dict(nest.hints).get(FLYING)
+    if flying is not None:
+        lowered = (*_landed(str(flying), scope), *lowered)
     load = _factor(nest)
     if load is None or scope.context.target.lanes_per_warp == 1:
         return lowered
@@ -37,6 +43,15 @@ def skip_unit_scaling(nest: Parallel, lowered: Block, scope: LaneScope) -> Block
         differs = test if differs is None else binary("or", differs, test)
     assert differs is not None
     return (If(Call("lane.any", (differs,), boolean), lowered),)
+
+
+def _landed(name: str, scope: LaneScope) -> Block:
+    """Until contractions in flight are done; registers of other results stay as they were."""
+    layout = scope.layouts[name]
+    assert isinstance(layout, FragmentLayout)
+    flat = scope.flat[name]
+    registers = Region(flat, (const(0),), (const(layout.registers),))
+    return (Intrinsic("contraction.wait", (const(0), registers)),)
 
 
 def _factor(nest: Parallel) -> Load | None:

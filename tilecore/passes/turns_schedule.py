@@ -10,22 +10,28 @@ each, adds up the other's tile in front of it:
 
 A team hands over by writing to shared memory and arriving at `ready`; its phase t is tile t. Since
 a team hands tile t over when it is done with tile t - 1, what it overwrites is read by nobody.
-Contractions of the two teams interleave: one's scores run under the other's work on them.
+
+Where slots are filled and released in two parts, one for the columns that each team adds up, team 1
+starts its scores first, and adds up the other's tile behind them, under its work on the scores:
+what one team waits for then runs beside what the other does.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import boolean
-from tilecore.ir.expr import Call, Expr, Var, binary, const
-from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Intrinsic, LoopKind, Stmt
+from tilecore.ir.expr import FALSE, Call, Expr, Var, binary, const
+from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Intrinsic, LoopKind, Parallel, Stmt
 from tilecore.ir.visit import substitute_block
+from tilecore.passes.lower_memory_contraction import GOES_ON, STAYS_OPEN
 from tilecore.passes.memory_effects import ORDERS
 from tilecore.passes.ring import Group, rebuffered
 from tilecore.passes.schedule_pieces import asynchronous, renamed, slots_of, wait_for
-from tilecore.passes.scopes import Names
+from tilecore.passes.scopes import Names, static, with_hint
+from tilecore.passes.skip_scaling import FLYING
 
 TEAMS = 2
 FIRST_LANE = Call("warp.first_lane", (), boolean)
@@ -37,7 +43,7 @@ class Turns:
 
     Attributes:
         loop: the loop.
-        group: its copies.
+        groups: its copies: one group, or one a team for the columns that the team adds up.
         team: the team's number.
         ready: the barrier whose phase t says that tile t was handed over.
         lets: scalars of a tile.
@@ -51,7 +57,7 @@ class Turns:
     """
 
     loop: For
-    group: Group
+    groups: tuple[Group, ...]
     team: Var
     ready: Buffer
     lets: Block
@@ -76,11 +82,10 @@ def turns_of(loop: For, group: Group, team: Var, ready: Buffer) -> Turns:
     take = tuple(s for s in middle if isinstance(s, Copy))
     tail = tuple(s for s in middle if not isinstance(s, Copy))
     count = len(rest) - len(tail)
-    leaving = next(
-        k for k, s in enumerate(rest) if isinstance(s, Copy) and s.dst.buffer.scope is Scope.SHARED
-    )
+    to_shared = [isinstance(s, Copy) and s.dst.buffer.scope is Scope.SHARED for s in rest]
+    leaving = to_shared.index(True)
     work, leave = tuple(rest[:leaving]), tuple(rest[leaving:count])
-    return Turns(loop, group, team, ready, lets, first, work, leave, tail, own, take, others)
+    return Turns(loop, (group,), team, ready, lets, first, work, leave, tail, own, take, others)
 
 
 def turns_loop(turns: Turns, names: Names) -> list[Stmt]:
@@ -90,59 +95,122 @@ def turns_loop(turns: Turns, names: Names) -> list[Stmt]:
     zero, one, two = (const(k, dtype) for k in (0, 1, TEAMS))
     count = loop.extent
     some = binary("gt", count, zero)
-    begins = binary("and", binary("eq", team, zero), some)
-    start = binary("sub", two, team)
-    later = binary("sub", count, start)
-    rounds = binary("floordiv", binary("add", later, one), two)
-    tile = Var(names.fresh(f"{loop.var.name}_own"), dtype)
-    rest = For(
-        tile, start, rounds, two, _step(turns, tile, names),
-        LoopKind.SERIAL, None, loop.hints, loop.loc,
-    )  # fmt: skip
+    first_team = binary("eq", team, zero)
     last = binary("sub", count, one)
     others_last = binary("ne", binary("floormod", last, two), team)
     ends = binary("and", some, others_last)
-    return [
-        If(begins, _own_tile(turns, zero, names)),
-        rest,
-        If(ends, (*_take(turns, last, names), wait_for(0, turns.others))),
-    ]
+    begin_block = _own_tile(turns, zero, names)
+    end = If(ends, (*_take(turns, last, names), wait_for(0, turns.others)))
+    if len(turns.groups) == 1:
+        begin = If(binary("and", first_team, some), begin_block)
+        return [begin, _steps(turns, binary("sub", two, team), False, names), end]
+    one_first = (If(some, begin_block), _steps(turns, two, False, names))
+    other = (_steps(turns, one, True, names),)
+    return [If(first_team, one_first, other), end]
 
 
-def _step(turns: Turns, tile: Expr, names: Names) -> Block:
-    before = binary("sub", tile, const(1, turns.loop.var.dtype))
-    ring = turns.group.ring
-    return (
-        *_take(turns, before, names), wait_for(0, turns.others), ring.release(tile, -1),
-        *_own_tile(turns, tile, names),
-    )  # fmt: skip
+def _steps(turns: Turns, start: Expr, scores_first: bool, names: Names) -> For:
+    """A team's own tiles from `start` on, each with the other's tile in front of it."""
+    loop = turns.loop
+    dtype = loop.var.dtype
+    one, two = (const(k, dtype) for k in (1, TEAMS))
+    rounds = binary("floordiv", binary("add", binary("sub", loop.extent, start), one), two)
+    tile = Var(names.fresh(f"{loop.var.name}_own"), dtype)
+    before = binary("sub", tile, one)
+    take = _take(turns, before, names, scores_first)
+    done = (wait_for(0, turns.others), _release(turns, tile, -1))
+    if scores_first:
+        body = _own_tile(turns, tile, names, take, done)
+    else:
+        body = (*take, *done, *_own_tile(turns, tile, names))
+    return For(tile, start, rounds, two, body, LoopKind.SERIAL, None, loop.hints, loop.loc)
 
 
-def _take(turns: Turns, tile: Expr, names: Names) -> Block:
-    """Add the other team's tile; its contraction is only started."""
+def _take(turns: Turns, tile: Expr, names: Names, scores_fly: bool = False) -> Block:
+    """Add the other team's tile; its contraction is only started, maybe behind that of scores."""
     dtype = turns.loop.var.dtype
     phase = binary("bitand", tile, const(1, dtype))
     place = Region(turns.ready, (const(0),), (None,))
     # Teams hand over in turn, so that each wait orders all accesses of both before it.
     wait = Intrinsic("barrier.wait", (place, phase), ((ORDERS, True),))
-    block = (*turns.take, *turns.tail)
-    gemm = rebuffered(asynchronous(turns.others), slots_of([turns.group], tile))
+    tail = turns.tail
+    if scores_fly:
+        scores = turns.first.c.buffer.name
+        tail = tuple(
+            dataclasses.replace(s, hints=with_hint(s.hints, FLYING, scores))
+            for s in turns.tail
+            if isinstance(s, Parallel)
+        )
+    block = (*turns.take, *tail)
+    gemm = rebuffered(asynchronous(turns.others), slots_of(list(turns.groups[:1]), tile))
     return (wait, *renamed(block, names), gemm)
 
 
-def _own_tile(turns: Turns, tile: Expr, names: Names) -> Block:
-    """One of the team's tiles, from its scores on."""
-    loop, ring = turns.loop, turns.group.ring
-    slots = slots_of([turns.group], tile)
+def _own_tile(
+    turns: Turns, tile: Expr, names: Names, behind: Block = (), done: Block = ()
+) -> Block:
+    """One of the team's tiles, from its scores on.
+
+    `behind` starts a contraction behind the scores, which runs under the work on them; `done`
+    waits for it.
+    """
+    loop = turns.loop
     number = binary("add", loop.start, binary("mul", tile, loop.step))
-    first = rebuffered(asynchronous(turns.first), slots)
-    own = rebuffered(asynchronous(turns.own), slots)
-    block: Block = (
-        *turns.lets, ring.wait_full(tile), first, wait_for(0, turns.first), *turns.work,
-        *turns.leave, *_hand_over(turns), *turns.tail, own, wait_for(0, turns.own, with_a=True),
-        ring.release(tile, 0),
+    own = rebuffered(asynchronous(turns.own), slots_of(list(turns.groups[:1]), tile))
+    scored = wait_for(1 if behind else 0, turns.first)
+    settled = (Intrinsic("contraction.settle", (turns.own.a,)), *done) if behind else ()
+
+    def placed(block: Block) -> Block:
+        return renamed(substitute_block(block, {loop.var: number}), names)
+
+    before: Block = (*turns.lets, *_scores(turns, tile))
+    after: Block = (
+        scored, *turns.work, *settled, *turns.leave, *_hand_over(turns), *turns.tail, own,
+        wait_for(0, turns.own, with_a=True), _release(turns, tile, 0),
     )  # fmt: skip
-    return renamed(substitute_block(block, {loop.var: number}), names)
+    # `behind` is another tile's: its numbers are not this one's.
+    mark = len(before)
+    whole = placed((*before, *after))
+    return (*whole[:mark], *behind, *whole[mark:])
+
+
+def _scores(turns: Turns, tile: Expr) -> Block:
+    """The contraction that makes scores, started as the parts of its slot are there."""
+    slots = slots_of(list(turns.groups[:1]), tile)
+    first = asynchronous(turns.first)
+    if len(turns.groups) == 1:
+        return (turns.groups[0].ring.wait_full(tile), rebuffered(first, slots))
+    result: list[Stmt] = []
+    begin = 0
+    for number, group in enumerate(turns.groups):
+        count = static(group.copies[0].dst)[-1]
+        part = dataclasses.replace(
+            first, a=columns_of(first.a, begin, count), b=columns_of(first.b, begin, count)
+        )
+        hints = with_hint(part.hints, GOES_ON if number else STAYS_OPEN, True)
+        part = dataclasses.replace(part, hints=hints)
+        if number:
+            part = dataclasses.replace(part, clear_accum=FALSE)
+        result += [group.ring.wait_full(tile), rebuffered(part, slots)]
+        begin += count
+    return tuple(result)
+
+
+def columns_of(region: Region, begin: int, count: int) -> Region:
+    """Some columns of a region, along its last axis."""
+    axis = region.axes[-1]
+    starts, extents = list(region.starts), list(region.extents)
+    starts[axis] = binary("add", starts[axis], const(begin))
+    extents[axis] = const(count)
+    return Region(region.buffer, tuple(starts), tuple(extents))
+
+
+def _release(turns: Turns, tile: Expr, offset: int) -> Stmt:
+    """The team is done with the slot of tile ``tile + offset``, or with its part of it."""
+    releases = [group.ring.release(tile, offset) for group in turns.groups]
+    if len(releases) == 1:
+        return releases[0]
+    return If(binary("eq", turns.team, const(0)), (releases[0],), (releases[1],))
 
 
 def _hand_over(turns: Turns) -> Block:

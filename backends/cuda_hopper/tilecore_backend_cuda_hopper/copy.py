@@ -99,12 +99,14 @@ def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     if not is_mappable(src.buffer) or src.buffer.safe_value != 0:
         return None
     shape = src.static_shape
-    if shape is None or shape != dst.static_shape or not _is_whole_but_slots(dst):
+    if shape is None or shape != dst.static_shape or not _has_whole_rows(dst):
         return None
     if src.axes[-1:] != (src.buffer.rank - 1,) or 0 in shape:
         return None
     panels = panels_of(layout, dst.dtype, dst.axes)
     if panels is None or not _slots_are_aligned(dst, layout, panels.swizzle_bits):
+        return None
+    if known_multiple(dst.starts[-1]) % panels.columns:
         return None
     return _boxes(src, shape, panels, request.parts)
 
@@ -119,12 +121,12 @@ def is_mappable(buffer: Buffer) -> bool:
     )
 
 
-def _is_whole_but_slots(region: Region) -> bool:
-    """True when all but leading points of a region is the whole buffer."""
+def _has_whole_rows(region: Region) -> bool:
+    """True when all but leading points of a region is the whole buffer, or some of its columns."""
     points = region.buffer.rank - len(region.axes)
     return region.axes == tuple(range(points, region.buffer.rank)) and all(
         region.starts[axis] == const(0) and region.extents[axis] == region.buffer.shape[axis]
-        for axis in region.axes
+        for axis in region.axes[:-1]
     )
 
 
