@@ -227,14 +227,14 @@ class _Walker:
         steady = _State()
         before: set[Effect] = set()
         for back in reversed(range(2 + min(len(state.groups), _DEEPEST))):
-            before = set(steady.pending)
+            before = steady.pending | steady.earlier
             self.iteration(body, steady, path, header, -back, from_start=False)
         older = _State()
-        lasting = before & steady.pending
-        if lasting and isinstance(header, For):
+        lasting = _State(before & steady.pending, earlier=before & steady.earlier)
+        if (lasting.pending or lasting.earlier) and isinstance(header, For):
             # Accesses that outlive an iteration meet those of iterations at any distance.
             unknown = Var(f"{header.var.name}__earlier", header.var.dtype)
-            older = _State(lasting).replaced({header.var: unknown})
+            older = lasting.replaced({header.var: unknown})
             self.iteration(body, older, path, header, 0, from_start=False)
         for other in (steady, older, skipped, *self.exits):
             state.merge(other)

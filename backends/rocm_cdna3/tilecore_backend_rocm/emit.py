@@ -56,8 +56,9 @@ def _barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
 
 
 def _is_direct(stmt: Stmt) -> bool:
-    is_copy = isinstance(stmt, Intrinsic) and stmt.op == "async.copy"
-    return is_copy and bool(dict(stmt.hints).get(IN_LANE_ORDER))
+    if not isinstance(stmt, Intrinsic) or stmt.op != "async.copy":
+        return False
+    return bool(dict(stmt.hints).get(IN_LANE_ORDER))
 
 
 def _async_wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
