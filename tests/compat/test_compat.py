@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +11,14 @@ import pytest
 import tilecore.compat as tilelang
 import tilecore.language as T
 from tilecore.compat import settings as compat_settings
+from tilecore.compat.pass_configs import (
+    PassConfigKey,
+    compile_options,
+    known_configs,
+    printed_stages,
+)
 from tilecore.errors import ArgumentError, BackendError, UnsupportedError
+from tilecore.hooks.records import CompileOptions
 
 torch = pytest.importorskip("torch")
 
@@ -225,3 +234,27 @@ def test_a_target_s_block_chooses_the_backend() -> None:
     assert target == "llvm" and kernel.kernel.target.backend in ("reference", "cpu_llvm")
     with pytest.raises(ArgumentError, match="a target needs a kind"):
         Target("")
+
+
+def test_every_option_of_another_compiler_has_a_typed_equivalent_or_a_reason() -> None:
+    """``pass_configs`` by name and by key: an option, advice, a stage to print, or refused."""
+    fields = {field.name for field in dataclasses.fields(CompileOptions)}
+    kinds = {one.kind for one in known_configs()}
+    assert kinds == {"option", "advice", "print", "refused"}
+    for one in known_configs():
+        assert getattr(PassConfigKey, one.name) == one.key
+        for key in (one.name, one.key):
+            if one.kind == "refused":
+                with pytest.raises(UnsupportedError, match=re.escape(one.reason)):
+                    compile_options({key: True})
+                continue
+            chosen = compile_options({key: True})
+            if one.kind == "option":
+                assert one.reason in fields
+                assert getattr(chosen, one.reason) is True
+                assert compile_options({key: False}) == CompileOptions()
+            else:
+                assert chosen == CompileOptions(), f"{one.key} is {one.kind}, not an option"
+            assert printed_stages({key: True}) == ((one.reason,) if one.kind == "print" else ())
+    with pytest.raises(UnsupportedError, match="is not known"):
+        compile_options({"tl.nobody_has_this": True})
