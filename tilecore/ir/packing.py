@@ -22,7 +22,7 @@ def pack_elements(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[np.uint
     codes = _codes(np.asarray(values), dtype)
     if codes.shape[-1] % 2:
         codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], 1), np.uint8)], axis=-1)
-    return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
+    return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4)).astype(np.uint8)
 
 
 def unpack_elements(packed: npt.NDArray[Any], dtype: DType, count: int) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilecore.ir.dtypes import boolean, int32
-from tilecore.ir.expr import Cast, Load, Unary, const
+from tilecore.ir.expr import Cast, Load, Unary, binary, const
 from tilecore.language import operators as ops
 from tilecore.language.allocate import alloc_shared
 from tilecore.language.atomic_ops import atomic_add
@@ -41,9 +41,10 @@ def syncthreads_count(predicate: Any) -> Scalar:
 
 def syncthreads_or(predicate: Any) -> Scalar:
     """Whether the predicate holds in a lane of the block (bool); all lanes meet."""
-    return _votes("T.syncthreads_or", predicate) != 0
+    return Scalar(binary("ne", _votes("T.syncthreads_or", predicate).expr, const(0)))
 
 
 def syncthreads_and(predicate: Any) -> Scalar:
     """Whether the predicate holds in all lanes of the block (bool); all lanes meet."""
-    return _votes("T.syncthreads_and", predicate, negate=True) == 0
+    against = _votes("T.syncthreads_and", predicate, negate=True)
+    return Scalar(binary("eq", against.expr, const(0)))

@@ -56,7 +56,11 @@ class _Loader(importlib.abc.Loader):
             setattr(module, name, getattr(added, name))
         module.__doc__ = added.__doc__
         module.__dict__["__all__"] = [*common.__all__, *added.__all__]
-        module.__dict__["__getattr__"] = lambda name: getattr(common, name)
+
+        def explained(name: str) -> Any:
+            return getattr(common, name)
+
+        module.__dict__["__getattr__"] = explained
 
 
 class _Families(importlib.abc.MetaPathFinder):

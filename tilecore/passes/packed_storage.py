@@ -302,8 +302,9 @@ class _Packer:
         for field in dataclasses.fields(stmt):
             value = getattr(stmt, field.name)
             what = type(stmt).__name__.lower()
-            if isinstance(value, Region) and is_narrow(value.dtype):
-                changes[field.name] = self.region(value, what)
+            if isinstance(value, Region):
+                if is_narrow(value.dtype):
+                    changes[field.name] = self.region(value, what)
             elif field.name == "args" and any(isinstance(item, Region) for item in value):
                 changes[field.name] = tuple(
                     self.region(item, what)
@@ -385,5 +386,7 @@ class _Packer:
                     )
                     if len(axes) == 1:
                         found[axes[0]] = found.get(axes[0], False) or shifted
+                case _:
+                    pass
         self.ranges = before
         return found
