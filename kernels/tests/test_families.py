@@ -94,6 +94,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
         AttentionProblem(1, 2, 9, 16, score_mod=lambda s, h, q, k: s - 0.1 * (q - k)),
         AttentionProblem(1, 4, 33, 16, right=0, score_mod=Alibi(4), has_lse=True),
         AttentionProblem(1, 2, 33, 16, score_mod=Softcap(0.5)),
+        AttentionProblem(1, 2, 33, 16, right=0, lag=0.0, has_lse=True),
         AttentionProblem(1, 2, 33, 16, kv_len=7, right=0, has_sinks=True, has_lse=True),
         AttentionProblem(2, 2, 9, 16, kv_len=33, padded=True, has_sinks=True),
         with_heads_inside(AttentionProblem(2, 4, 33, 16, kv_heads=2, kv_len=17, dim_v=8)),
@@ -223,8 +224,49 @@ def test_masks_are_aligned_to_the_bottom_right() -> None:
     assert visible_pairs(replace(problem, left=1)).tolist() == [[0, 1, 1, 0], [0, 0, 1, 1]]
 
 
+@pytest.mark.parametrize(("lag", "most"), [(0.0, 1.015), (8.0, 1.2)])
+@pytest.mark.parametrize("factor", [1, 8])
+def test_error_follows_the_lag(lag: float, most: float, factor: int) -> None:
+    """Mean error of float16 attention over that of an algorithm that rescales at each maximum."""
+    from tilecore import compile as compile_program
+
+    problem = AttentionProblem(1, 2, 128, 64, "float16", kv_len=1024, lag=lag)
+    q, k, v = FAMILIES["flash_attention"].inputs(problem, np.random.default_rng(0))
+    q = (q * factor).astype(np.float16)
+    out = np.zeros(q.shape, np.float16)
+    program = flash_attention(problem, AttentionConfig(128, 64, 1, 128))
+    compile_program(program, backend="cpu_llvm")(q, k, v, out)
+    (want,) = FAMILIES["flash_attention"].reference(problem, q, k, v)
+    scores = np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), k.astype(np.float64))
+    peer = _rescaled_at_each_maximum(scores * problem.scale, v, 64)
+    ratio = np.abs(out - want).mean() / np.abs(peer - want).mean()
+    assert ratio < most
+    if lag:
+        assert ratio > 1.01  # else the default could be 0
+
+
+def _rescaled_at_each_maximum(scores: np.ndarray, v: np.ndarray, tile: int) -> np.ndarray:
+    """Online softmax in float64 but for weights and results, which are float16."""
+    anchor = np.full(scores.shape[:-1], -1e30)
+    total, out = np.zeros(anchor.shape), np.zeros((*anchor.shape, v.shape[-1]))
+    for first in range(0, scores.shape[-1], tile):
+        part = scores[..., first : first + tile]
+        new = np.maximum(anchor, part.max(axis=-1))
+        factor, anchor = np.exp(anchor - new), new
+        weights = np.exp(part - anchor[..., None])
+        total = total * factor + weights.sum(axis=-1)
+        rounded = weights.astype(np.float16).astype(np.float64)
+        values = v[:, :, first : first + tile].astype(np.float64)
+        out = out * factor[..., None] + rounded @ values
+    return (out / total[..., None]).astype(np.float16).astype(np.float64)
+
+
 def test_wrong_problems_are_refused() -> None:
     from tilecore.errors import LanguageError
+
+    for lag in (-1.0, 16.0, float("nan")):
+        with pytest.raises(LanguageError, match="lag"):
+            AttentionProblem(1, 4, 8, 8, lag=lag)
 
     with pytest.raises(LanguageError, match="multiple"):
         AttentionProblem(1, 4, 8, 8, kv_heads=3)

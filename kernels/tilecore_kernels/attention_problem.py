@@ -12,6 +12,7 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.gemm_configs import WAITING
+from tilecore_kernels.online_softmax import SLACK
 from tilecore_kernels.score_mods import ScoreMod, on_arrays
 from tilecore_kernels.tiles import (
     dtype_bytes,
@@ -21,6 +22,9 @@ from tilecore_kernels.tiles import (
     has_lanes,
     pow2_at_least,
 )
+
+MOST_LAG = 15
+"""Weights reach two to the lag, and float16 ends below 2**16."""
 
 
 def check_heads(heads: int, kv_heads: int) -> None:
@@ -87,6 +91,11 @@ class AttentionProblem:
         has_sinks: a float32 (heads,) tensor holds the score of one more key, whose value is 0.
         strides: element strides of Q, K, V and O; None is compact.
         deterministic: of gradients: the same bits each time.
+        lag: powers of two, 0 to 15, by which the number that weights are taken against may lie
+            below the largest score. Accumulators are rescaled less often the larger it is. With 0
+            the largest weight is exactly 1, and the error that of implementations which rescale
+            at every new maximum; at 8 it is 1 to 5 %, for a few dominating keys up to 18 % larger
+            (docs/performance-log.md).
     """
 
     batch: int
@@ -106,6 +115,7 @@ class AttentionProblem:
     has_sinks: bool = False
     strides: Strides | None = None
     deterministic: bool = False
+    lag: float = SLACK
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -120,6 +130,8 @@ class AttentionProblem:
             object.__setattr__(self, name, value)
         check_heads(self.heads, self.kv_heads)
         check_scale(self.softmax_scale)
+        if not 0 <= self.lag <= MOST_LAG:
+            raise LanguageError("lag out of range", expected=f"0 to {MOST_LAG}", got=self.lag)
 
     @property
     def scale(self) -> float:

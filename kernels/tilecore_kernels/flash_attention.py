@@ -102,7 +102,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                 if p.score_mod is not None:
                     modify_scores(p, scores, head, first_q, first_k)
                 hide_invisible(p, scores, first_q, first_k, shift, limit)
-                add_values(rows, scores, weights, v, out, scale)
+                add_values(rows, scores, weights, v, out, scale, p.lag)
             if p.has_sinks:
                 add_sink(rows, Sinks[head] * LOG2_E)
                 rescale(rows, out, p.dim_v)
