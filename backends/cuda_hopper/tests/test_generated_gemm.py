@@ -43,6 +43,7 @@ def clusters_for_little_work() -> Iterator[None]:
     """Small problems take the ways of large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy, "SHORT_WORK", 0)
+        patch.setattr(copy, "SHORT_STRADDLING_WORK", 0)
         clear_memory_cache()
         yield
     clear_memory_cache()
@@ -129,8 +130,10 @@ def test_clusters_share_the_tile_that_neighbours_need() -> None:
 
 
 def test_little_work_has_no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy, "SHORT_WORK", 256)
-    for size, cluster in ((512, 1), (4096, 2)):
+    """Rows that straddle lines of memory need them sooner."""
+    monkeypatch.setattr(copy, "SHORT_WORK", 1536)
+    monkeypatch.setattr(copy, "SHORT_STRADDLING_WORK", 64)
+    for size, cluster in ((512, 1), (4096, 1), (4104, 2), (8192, 2)):
         lowered = lower(matmul(Matmul(size, size, size, tile_n=256)), backend="cuda_hopper")
         assert lowered.source.kernels[0].cluster == (cluster, 1, 1)
 

@@ -20,7 +20,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.simplify import known_multiple
-from tilecore.ir.stmts import Gemm
+from tilecore.ir.stmts import Copy, Gemm
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
@@ -29,6 +29,7 @@ from tilecore_backend_cuda_hopper.mma import WARPGROUP
 from tilecore_backend_cuda_hopper.overlap import fits_turns, fits_twice, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
+from tilecore_backend_cuda_hopper.tensor_map import LINE_BYTES
 
 MAX_AXES = 5
 MAX_BOX = 256
@@ -42,10 +43,13 @@ CLUSTER = 2
 (docs/performance-log.md)."""
 
 
-SHORT_WORK = 256
+SHORT_WORK = 1536
 """Steps of a multiprocessor up to which a cluster costs more than it saves: its blocks come and go
-together, 1.5 us of 15 with 8 steps (16 products of 512^3), 1 to 2 % with 112 and 128; with 256
-steps (4096^3) there is no difference (docs/performance-log.md)."""
+together, 1.5 us of 15 with 8 steps (16 products of 512^3), 1 to 3 % with some 100, nothing with
+2048 (8192^3: docs/performance-log.md)."""
+SHORT_STRADDLING_WORK = 64
+"""The same where rows straddle lines of the second-level cache, which then is what bounds: clusters
+save 15 % there."""
 
 
 def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
@@ -82,7 +86,16 @@ def _cluster(request: PipelineRequest) -> int:
         if not isinstance(extent, Const):
             return CLUSTER
         tiles *= int(extent.value)
-    return CLUSTER if -(-tiles // MULTIPROCESSORS) * int(steps.value) >= SHORT_WORK else 1
+    copies = [s for s in request.loop.body if isinstance(s, Copy) and s.fills_shared]
+    straddles = any(_straddles_lines(copy.src.buffer) for copy in copies)
+    least = SHORT_STRADDLING_WORK if straddles else SHORT_WORK
+    return CLUSTER if -(-tiles // MULTIPROCESSORS) * int(steps.value) >= least else 1
+
+
+def _straddles_lines(buffer: Buffer) -> bool:
+    """True when rows of a tensor begin within lines, as far as its strides are known."""
+    *outer, _ = strides_of(buffer.shape, buffer.strides)
+    return any(known_multiple(s) * buffer.dtype.bits // 8 % LINE_BYTES for s in outer)
 
 
 def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
