@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "backends" / "cuda_ampere")]  # runs witho
 import torch  # noqa: E402
 
 from tilecore.compiler import Lowered  # noqa: E402
+from tilecore.errors import ArgumentError  # noqa: E402
 from tilecore.hooks.records import CompileOptions, KernelSource, Source  # noqa: E402
 from tilecore.ir.buffers import Buffer, Scope  # noqa: E402
 from tilecore.ir.dtypes import float32  # noqa: E402
@@ -133,6 +134,42 @@ def measure(rows: dict[str, Callable[[], None]], calls: int) -> dict[str, float]
     return {name: statistics.median(values) for name, values in rounds.items()}
 
 
+class OnlyDlpack:
+    """A tensor of a library that offers nothing but DLPack."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+class OnlyArrayInterface:
+    """An array as CuPy and Numba present theirs."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._tensor.__cuda_array_interface__
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+def _is_refused(call: Callable[..., Any], tensors: list[torch.Tensor], reason: str) -> bool:
+    """Whether the call raises our own error, and names the reason."""
+    try:
+        call(*tensors)
+    except ArgumentError as error:
+        return reason in str(error)
+    return False
+
+
 def checks(call: Callable[..., Any]) -> dict[str, bool]:
     """Results on the current stream, on another one, in a graph, in a thread, on other devices."""
 
@@ -176,6 +213,17 @@ def checks(call: Callable[..., Any]) -> dict[str, bool]:
         a, b, c = fresh(f"cuda:{ordinal}")
         call(a, b, c)
         done[f"cuda:{ordinal} while cuda:0 is current"] = torch.equal(c, a + b)
+    for kind in (OnlyDlpack, OnlyArrayInterface):
+        a, b, c = fresh()
+        for round_ in range(3):  # the third call takes the way that the second one left behind
+            a.fill_(round_)
+            call(*(kind(tensor) for tensor in (a, b, c)))
+            done[f"{kind.__name__}, call {round_ + 1}"] = torch.equal(c, a + b)
+    done["host tensors are refused"] = _is_refused(call, [t.cpu() for t in fresh()], "cuda")
+    done["a strided tensor is refused"] = _is_refused(
+        call, [fresh()[0][::2] for _ in range(3)], "contiguous"
+    )
+    torch.cuda.synchronize()
     odd = [torch.randn(1000, device="cuda") for _ in range(3)]
     call(*odd)
     done["another size"] = torch.equal(odd[2], odd[0] + odd[1])

@@ -145,7 +145,9 @@ def _emulated_kernel(lowered: Lowered, hooks: Hooks) -> CompiledKernel:
     if support is None:
         raise BackendError(f"backend {lowered.target.backend!r} cannot be emulated")
     return CompiledKernel(
-        lowered, None, lambda: EmulatedLauncher(lowered.program, lowered.source, support)
+        lowered,
+        None,
+        lambda: EmulatedLauncher(lowered.program, lowered.source, support, lowered.target),
     )
 
 

@@ -25,10 +25,12 @@ from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.ir.stmts import Stmt
 from tilecore.ir.visit import walk_stmts
+from tilecore.runtime.grids import Grid, launch_grid
 from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.tensors import storage_shape
 from tilecore.runtime.written import written_buffers
+from tilecore.target import Target
 
 PERSISTENT_BLOCKS = 3
 """Blocks of kernels whose blocks take one tile after the other: few, so that each takes several."""
@@ -41,6 +43,7 @@ class EmulatedLauncher:
         program: the tile program; gives shapes, and which buffers are written.
         source: the generated C++.
         support: the backend's emulated header.
+        target: what it was compiled for; gives the limits of grids.
 
     Attributes:
         options: how to run: seed (also ``TILECORE_EMULATOR_SEED``), workers, limits.
@@ -49,8 +52,11 @@ class EmulatedLauncher:
 
     device_kind = "cpu"
 
-    def __init__(self, program: Program, source: Source, support: EmulatorSupport) -> None:
+    def __init__(
+        self, program: Program, source: Source, support: EmulatorSupport, target: Target
+    ) -> None:
         self.program = program
+        self.target = target
         self.order = program_arguments(program)
         self.options = RunOptions(seed=int(os.environ.get("TILECORE_EMULATOR_SEED", "0")))
         self.reports: list[LaunchReport] = []
@@ -81,7 +87,8 @@ class EmulatedLauncher:
         scalars = tuple(int(arguments[position]) for position in self._scalars)
         self.reports = []
         for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
-            shape = _shape_of(one, grid((*sizes, *scalars)))
+            blocks = launch_grid(one, grid((*sizes, *scalars)), self.target)
+            shape = _shape_of(one, blocks or (0, 0, 0))
             options = RunOptions(
                 self.options.seed,
                 self.options.workers,
@@ -121,8 +128,7 @@ class EmulatedLauncher:
         return EmulatedMemory(flat, writable=argument.name in self._written)
 
 
-def _shape_of(kernel: KernelSource, grid: tuple[int, ...]) -> LaunchShape:
-    blocks = (*(max(extent, 0) for extent in grid), 1, 1)[:3]
+def _shape_of(kernel: KernelSource, blocks: Grid) -> LaunchShape:
     if dict(kernel.extra).get("persistent"):
         step = kernel.cluster[0]
         most = -(-PERSISTENT_BLOCKS // step) * step

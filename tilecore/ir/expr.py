@@ -61,14 +61,15 @@ class Const(Expr):
 
     def __eq__(self, other: object) -> bool:
         """Structural, with nan equal to nan and 0.0 apart from -0.0."""
-        return (
-            isinstance(other, Const)
-            and self.dtype == other.dtype
-            and repr(self.value) == repr(other.value)
-        )
+        if not isinstance(other, Const) or self.dtype != other.dtype:
+            return False
+        if type(self.value) is int and type(other.value) is int:
+            return self.value == other.value
+        return repr(self.value) == repr(other.value)
 
     def __hash__(self) -> int:
-        return hash((repr(self.value), self.dtype))
+        value = self.value if type(self.value) is int else repr(self.value)
+        return hash((value, self.dtype.name))
 
 
 @dataclass(frozen=True, slots=True)

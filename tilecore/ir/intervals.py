@@ -9,8 +9,18 @@ Interval = tuple[int, int]
 """Inclusive lower and upper bound."""
 
 
+_KNOWN: dict[str, Interval] = {}  # by the dtype's name: asked for at every node of an expression
+
+
 def dtype_interval(dtype: DType) -> Interval:
     """All values of an integer or bool dtype."""
+    known = _KNOWN.get(dtype.name)
+    if known is None:
+        known = _KNOWN[dtype.name] = _all_values(dtype)
+    return known
+
+
+def _all_values(dtype: DType) -> Interval:
     if dtype.is_bool:
         return 0, 1
     if dtype.is_signed:

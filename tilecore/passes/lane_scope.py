@@ -20,8 +20,8 @@ from tilecore.ir.stmts import Block, If, Let
 from tilecore.passes.async_copies import strides_of
 from tilecore.passes.scopes import Names, static
 
-LANE = Var("lane")
-"""The lane's index in its block, bound at the top of every kernel."""
+LANE = Var("lane.index")
+"""The lane's index in its block, bound at the top of every kernel. No author's name has a dot."""
 
 LARGEST_INT32_OFFSET = 2**31 - 1
 
@@ -49,6 +49,8 @@ class LaneScope:
     head: list[Let] = field(default_factory=list)
     varying: frozenset[str] | None = None
     is_diverged: bool = False
+    _simplified: dict[Expr, Expr] = field(default_factory=dict)
+    _simplified_by: Ranges | None = None
 
     def is_own(self, exprs: Iterable[Expr]) -> bool:
         """Whether every lane does a statement at block scope for itself; else it is done once."""
@@ -93,7 +95,10 @@ class LaneScope:
     def var(self, base: str, low: int, high: int) -> Var:
         """A new int32 variable with inclusive bounds."""
         var = Var(self.names.fresh(base))
-        self.ranges = self.ranges.with_range(var, low, high)
+        grown = self.ranges.with_range(var, low, high)
+        if self._simplified_by is self.ranges:  # a new variable changes nothing of what was known
+            self._simplified_by = grown
+        self.ranges = grown
         return var
 
     def local(self, base: str, size: int, like: Buffer) -> Buffer:
@@ -134,7 +139,12 @@ class LaneScope:
 
     def simplify(self, expr: Expr) -> Expr:
         """The same value in fewer operations, by what is known here."""
-        return simplify(expr, self.ranges, apart=True)
+        if self._simplified_by is not self.ranges:
+            self._simplified, self._simplified_by = {}, self.ranges
+        known = self._simplified.get(expr)
+        if known is None:
+            known = self._simplified[expr] = simplify(expr, self.ranges, apart=True)
+        return known
 
     def multiple(self, expr: Expr) -> int:
         """The largest number that is known to divide `expr`; 0 when it is always 0."""

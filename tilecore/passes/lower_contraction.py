@@ -13,6 +13,7 @@ the load, in the load's own arrangement of lanes and registers.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 
 from tilecore.errors import LoweringError
@@ -270,6 +271,7 @@ def _matrices(
     ]
 
 
+@functools.lru_cache(maxsize=1024)
 def _matches(atom: FragmentLayout, matrix: FragmentLayout, row: int, column: int) -> int | None:
     """The first register of the block at (row, column) if it is arranged like `matrix`."""
     first: int | None = None

@@ -13,7 +13,7 @@ from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, Var, binary, const
+from tilecore.ir.expr import Call, Expr, binary, const
 from tilecore.ir.lane_dependence import conditions_of, is_per_lane, lane_dependent_names
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import (
@@ -37,7 +37,7 @@ from tilecore.ir.stmts import (
     WarpScope,
     While,
 )
-from tilecore.ir.visit import map_exprs, map_stmts
+from tilecore.ir.visit import map_stmts
 from tilecore.passes import copies_under_gemm, rotate_gemm
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
 from tilecore.passes.elementwise import as_parallel
@@ -67,11 +67,8 @@ from tilecore.passes.teams import is_team, team_of, teams_of
 def lower_lanes(program: Program, context: Context) -> Program:
     """See the module's text."""
     names = Names(program)
-    author = Var(names.fresh(LANE.name))  # a variable that the author called like the lane
 
     def visit(kernel: Kernel) -> Kernel:
-        if author != LANE:
-            kernel = dataclasses.replace(kernel, body=_renamed(kernel.body, author.name))
         scope = LaneScope(kernel, context, names, kernel_ranges(kernel, program.symbols))
         scope.ranges = scope.ranges.with_range(LANE, 0, scope.threads - 1)
         if is_per_lane(kernel.body):
@@ -85,17 +82,6 @@ def lower_lanes(program: Program, context: Context) -> Program:
         return dataclasses.replace(kernel, body=body)
 
     return per_kernel(program, visit, level=Level.LANE)
-
-
-def _renamed(body: Block, name: str) -> Block:
-    """`body` with another name for its own variable called as the lane is."""
-
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Var) and node.name == LANE.name:
-            return dataclasses.replace(node, name=name)
-        return None
-
-    return map_stmts(body, lambda stmt: map_exprs(stmt, visit))
 
 
 def _block(block: Block, scope: LaneScope) -> Block:

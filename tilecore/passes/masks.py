@@ -41,7 +41,7 @@ from tilecore.passes.ring import inlined
 IDLE_HINT = "masked_is_idle"
 """Of a loop: a step changes nothing in rows of which its mask leaves nothing."""
 
-GROUP = Var("lane_group")
+GROUP = Var("lane.group")
 """The number of a lane's group."""
 
 

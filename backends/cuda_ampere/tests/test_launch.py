@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import struct
 import threading
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from tilecore.runtime.caller import KernelCaller
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere import streams
 from tilecore_backend_cuda_ampere.launch import CudaLauncher, explain_failure
+from tilecore_backend_cuda_ampere.target import make_target
 
 M, N = Var("M"), Var("N")
 A = Buffer("A", (M, N), float32, Scope.GLOBAL)
@@ -54,9 +56,8 @@ def launcher(
     driver: FakeDriver, *kernels: KernelSource, program: Program = PROGRAM, arch: str = "sm_80"
 ) -> CudaLauncher:
     source = Source("", "c++", kernels or (kernel(),))
-    return CudaLauncher(
-        program, source, Artifact(b"cubin", "cubin"), Target("cuda_ampere", arch), driver
-    )
+    target = dataclasses.replace(make_target("sm_80"), arch=arch)
+    return CudaLauncher(program, source, Artifact(b"cubin", "cubin"), target, driver)
 
 
 def driver(*names: str, **facts: Any) -> FakeDriver:
@@ -193,11 +194,11 @@ def test_too_many_registers_are_refused_with_the_limit() -> None:
         launcher(driver(registers=96), kernel(threads=1024)).bind((16, 1), 0)
 
 
-@pytest.mark.parametrize(("grid", "axis"), [((const(1), N), 1), ((const(1), const(1), N), 2)])
-def test_grid_over_the_limit_is_refused(grid: Any, axis: int) -> None:
+@pytest.mark.parametrize(("grid", "axis"), [((const(1), N), "y"), ((const(1), const(1), N), "z")])
+def test_grid_over_the_limit_is_refused(grid: Any, axis: str) -> None:
     loaded = launcher(driver(), kernel(grid=grid))
     loaded.bind((1, 65535), 0)(0, 1.0, 0)
-    with pytest.raises(ResourceError, match=f"grid axis {axis} .* at most 65535 blocks, got 65536"):
+    with pytest.raises(ResourceError, match=f"blocks along {axis}; .*at most 65535, got 65536"):
         loaded.bind((1, 65536), 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import EmitRule
@@ -11,6 +12,8 @@ from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Call, Const
 from tilecore.ir.stmts import Intrinsic
 from tilecore_backend_cuda_ampere.mma import ATOMS
+
+DIALECT = Dialect(namespaces=frozenset({"ampere"}))
 
 
 def _regions(stmt: Intrinsic) -> tuple[Region, ...]:

@@ -14,6 +14,7 @@ from tilecore.errors import LaunchError, ResourceError
 from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
+from tilecore.runtime.grids import launch_grid
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
@@ -23,8 +24,6 @@ from tilecore_backend_cuda_ampere.driver import Driver, DriverError, get_driver
 from tilecore_backend_cuda_ampere.packing import KernelCall, LaunchMaker
 from tilecore_backend_cuda_ampere.streams import stream_getter
 
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", all from 8.0 on.
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _RESERVED_SMEM_BYTES = 1024  # that the system takes of each block's shared memory, from 8.0 on
 _DEFAULT_SMEM_BYTES = 48 * 1024  # what a kernel may use without opting in
 
@@ -103,12 +102,11 @@ class CudaLauncher:
         for kernel, function, grid_of in zip(
             self._source.kernels, self._load(device), self._grids, strict=True
         ):
-            grid = (*grid_of(sizes), 1, 1)[:3]
+            grid = launch_grid(kernel, grid_of(sizes), self._target)
+            if grid is None:
+                continue
             if dict(kernel.extra).get("persistent"):
                 grid = (min(grid[0], self._resident_blocks(kernel, function, device)), 1, 1)
-            if min(grid) <= 0:
-                continue  # nothing to do, and the driver refuses empty grids
-            _check_grid(kernel, grid)
             calls.append(KernelCall(kernel, function, grid))
         symbols = self._program.symbols  # scalars that grids follow come behind their sizes
         named = {s.name: size for s, size in zip(symbols, sizes, strict=False)}
@@ -234,17 +232,6 @@ def synchronize() -> None:
             driver.synchronize(ordinal)
         except DriverError as error:
             raise explain_failure(driver, error.code, f"work on cuda:{ordinal}") from error
-
-
-def _check_grid(kernel: KernelSource, grid: tuple[int, ...]) -> None:
-    for axis, (extent, limit) in enumerate(zip(grid, GRID_LIMITS, strict=True)):
-        if not 0 <= extent <= limit:
-            raise ResourceError(
-                f"grid axis {axis} of kernel {kernel.name} is over the device's limit",
-                expected=f"at most {limit} blocks",
-                got=extent,
-                hint="put the long axis first",
-            )
 
 
 def _product(extents: tuple[int, int, int]) -> int:

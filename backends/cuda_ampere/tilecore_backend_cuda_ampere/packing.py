@@ -142,6 +142,8 @@ class LaunchMaker:
             "launch_take": pool.pop,
             "launch_give": pool.append,
             "launch_make": packer.make,
+            # One call for all slots costs half of an assignment for each.
+            "launch_pack": struct.Struct(f"={len(self._arguments)}Q").pack_into,
             "launch_encode": packer.encode,
             "launch_start": self._driver.launch_kernel,
             "launch_start_ex": self._driver.launch_kernel_ex,
@@ -178,7 +180,9 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
         "        memory = launch_make()",
         f"    slots, {', '.join(f'kernel{i}' for i in range(len(calls)))} = memory",
     ]
-    lines += [f"    slots[{i}] = {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments)]
+    values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
+    if values:
+        lines.append(f"    launch_pack(slots, 0{values})")
     lines.append("    stream = launch_stream_of(launch_device)")
     if any(call.has_counter for call in calls):
         lines.append("    slots[-1] = launch_counter(stream)")

@@ -23,7 +23,7 @@ from tilecore.hooks.records import (
 )
 from tilecore.hooks.specs import hookimpl
 from tilecore.ir.layout import Layout
-from tilecore.ir.program import Program
+from tilecore.ir.program import Level, Program
 from tilecore.target import Target
 
 TILECORE_HOOK_API = 1
@@ -101,6 +101,16 @@ def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
     from .emit import emit_rules
 
     return emit_rules()
+
+
+@hookimpl
+def tilecore_emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
+    """Core's C++."""
+    from tilecore.codegen.simt import emit_program
+
+    from .emit import DIALECT
+
+    return emit_program(program, target, options, DIALECT) if program.level is Level.LANE else None
 
 
 @hookimpl

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Mapping
 
 from tilecore.codegen.simt import KernelExtra, emit_program
+from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
@@ -16,7 +17,6 @@ from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.lane_scope import LANE
 from tilecore.passes.teams import teams_of
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
@@ -38,12 +38,13 @@ STORE_BARRIER = 2
 WGMMA_HEADER = "wgmma.cuh"
 
 TILE_COUNTER = "tile_counter"
+DIALECT = Dialect(namespaces=frozenset({"ampere", "hopper"}))
 """Parameter: a word that is zero before and after every launch."""
 
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:
     """The program's text, with tensor maps as parameters and its wgmma functions as a header."""
-    source = emit_program(program, target, options, extra=_extra)
+    source = emit_program(program, target, options, DIALECT, extra=_extra)
     instructions = sorted(
         {
             instruction_of(stmt.op.removeprefix("mma."))
@@ -89,7 +90,7 @@ def tensor_maps(program: Program, kernel: Kernel) -> dict[MapKey, KernelMap]:
             continue
         tensor, box, kind = key
         count = sum(other[0] == tensor for other in found)
-        name = f"{tensor}_map" if count == 0 else f"{tensor}_map_{count}"
+        name = f"{tensor}__map" if count == 0 else f"{tensor}__map_{count}"
         extents = tuple(int(extent) for extent in box.split("x"))
         bits = int(kind.removeprefix("swizzle"))
         found[key] = kernel_map(name, buffers[tensor], extents, bits, program.symbols)
@@ -178,7 +179,7 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
     axis, own = (0, tile.columns) if tile.by_columns else (row_axis, tile.row_tiles * WGMMA_M)
     index = _expr(printer, lane)
     if tile.groups > 1:
-        group = f"tc::uniform({LANE.name} / {WARPGROUP})"
+        group = f"tc::uniform(lane / {WARPGROUP})"
         coordinates[axis] = f"({coordinates[axis]}) + {group} * {own}"
         index = f"{index} % {WARPGROUP}"
     place = f"{_region(printer, staging)} + {group} * {SLOTS * PANEL_BYTES // width}"
@@ -198,7 +199,7 @@ def _bulk_hold_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
 
 
 def _finish_stores(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    return f"hopper::finish_stores({LANE.name} % {WARPGROUP});"
+    return f"hopper::finish_stores(lane % {WARPGROUP});"
 
 
 def _arrive_each(printer: KernelPrinter, stmt: Intrinsic) -> str:

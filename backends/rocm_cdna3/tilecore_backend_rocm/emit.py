@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tilecore.codegen.simt import emit_program
 from tilecore.codegen.simt.block_order import CHUNK, GROUPS
+from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.errors import UnsupportedError
@@ -117,12 +118,16 @@ def emit_rules() -> Mapping[str, EmitRule]:
     }
 
 
+DIALECT = Dialect(namespaces=frozenset({"cdna3"}))
+
+
 def emit(program: Program, target: Target, options: CompileOptions) -> Source | None:
     """C++ by core's emitter, of kernels that say how they want to be spread over the device."""
     if program.level is not Level.LANE:
         return None
     kernels = tuple(_planned(kernel) for kernel in program.kernels)
-    return emit_program(dataclasses.replace(program, kernels=kernels), target, options)
+    planned = dataclasses.replace(program, kernels=kernels)
+    return emit_program(planned, target, options, DIALECT)
 
 
 def _planned(kernel: Kernel) -> Kernel:

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tilecore.errors import LaunchError, ResourceError
+from tilecore.errors import LaunchError
 from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
+from tilecore.runtime.grids import launch_grid
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
@@ -96,11 +97,9 @@ class HipLauncher:
         for kernel, function, grid_of in zip(
             self._source.kernels, functions, self._grids, strict=True
         ):
-            grid = (*grid_of(sizes), 1, 1)[:3]
-            if min(grid) <= 0:
-                continue  # nothing to do
-            self._check_grid(kernel, grid)
-            calls.append((function, grid, kernel))
+            grid = launch_grid(kernel, grid_of(sizes), self._target)
+            if grid is not None:
+                calls.append((function, grid, kernel))
         api, pack = self._api, self._pack
         symbols = sizes[: len(self._program.symbols)]  # scalars that grids follow come behind
 
@@ -150,15 +149,6 @@ class HipLauncher:
                         self._api.function(module, kernel.name) for kernel in self._source.kernels
                     )
             return self._loaded[device]
-
-    def _check_grid(self, kernel: KernelSource, grid: tuple[int, ...]) -> None:
-        for axis, (extent, limit) in enumerate(zip(grid, self._target.grid_limits, strict=True)):
-            if extent > limit:
-                raise ResourceError(
-                    f"kernel {kernel.name} has too many blocks along {'xyz'[axis]}",
-                    expected=f"at most {limit}",
-                    got=extent,
-                )
 
 
 def _format_of(argument: Argument) -> str:

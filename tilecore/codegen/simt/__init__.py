@@ -69,7 +69,7 @@ def emit_program(
     )
     texts: list[str] = []
     kernels: list[KernelSource] = []
-    printable = spelled(program)
+    printable = spelled(program, dialect.namespaces)
     for kernel, printed in zip(program.kernels, printable.kernels, strict=True):
         if target.max_threads and kernel.threads > target.max_threads:
             raise ResourceError(

@@ -35,6 +35,7 @@ class Dialect:
         fast: float32 function -> its fast spelling, without fast math.
         fast_math: the same with fast math.
         language: of the `Source`.
+        namespaces: that the device header declares: no kernel may be called so.
     """
 
     name: str = "tc"
@@ -42,6 +43,7 @@ class Dialect:
     fast: dict[str, str] = field(default_factory=lambda: dict(_ALWAYS_FAST))
     fast_math: dict[str, str] = field(default_factory=lambda: dict(_FAST_MATH))
     language: str = "c++"
+    namespaces: frozenset[str] = frozenset()
 
     def type_of(self, dtype: DType) -> str:
         """The C++ type of an element.

@@ -249,7 +249,7 @@ class KernelPrinter:
             if start != const(0, stmt.var.dtype):
                 end = f"{text(start, 9)} + {text(stmt.extent, 10)}"
             return f"for ({kind} {var} = {text(start)}; {var} < {end}; ++{var}) {{"
-        count = f"{var}_left"
+        count = f"{var}__left"  # no author's name has two underscores in a row: `spelling`
         return (
             f"for ({kind} {var} = {text(start)}, {count} = {text(stmt.extent)}; {count} > 0; "
             f"{var} += {text(step)}, --{count}) {{"

@@ -3,12 +3,14 @@
 A name that is a word of C++ or of the kernel vocabulary, that a header may define as a macro, or
 that is no ASCII identifier gets another spelling; one name never gets the spelling of another.
 Buffers, variables and kernels are renamed before anything is printed, so printers and the
-backends' emit rules need not think of it.
+backends' emit rules need not think of it. No spelling has two underscores in a row, so that names
+which printers make up (``i__left``, ``A__map``) meet no author's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -27,9 +29,11 @@ requires restrict return short signed sizeof static static_assert static_cast st
 this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void
 volatile wchar_t while xor xor_eq
 
-tc smem store_pair std main printf
+tc smem store_pair std main printf dealt dealt_x dealt_y dealt_z block_id panel_length panel_first
+panel_width in_panel tile_counter lane lane_group
 
-blockIdx blockDim threadIdx gridDim warpSize half bfloat16 dim3 uint3 float2 float4 int2 int4 uint4
+blockIdx blockDim threadIdx gridDim warpSize dim3 half bfloat16 uchar ushort uint ulong longlong
+ulonglong clock_t
 
 int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t ptrdiff_t intptr_t
 uintptr_t
@@ -40,6 +44,8 @@ isnormal linux unix i386 major minor makedev setjmp va_list va_start va_end va_a
 """
 RESERVED = frozenset(_WORDS.split())
 """Words that no name of a kernel's text may be."""
+_OWN = {"lane.index": "lane", "lane.group": "lane_group"}
+"""Spellings of the compiler's own variables; all are reserved words."""
 
 _LIBRARY = """
 abort abs acos acosh asin asinh atan atan2 atanh atexit atof atoi atol bcmp bcopy bsearch bzero
@@ -49,8 +55,15 @@ isdigit islower isspace isupper j0 j1 jn ldexp lgamma llrint log log10 log1p log
 malloc memchr memcmp memcpy memmove memset modf nan nearbyint nextafter open pow putc puts qsort
 rand random read realloc remainder remove rename rindex rint round scanf sin sinh sqrt srand strcat
 strchr strcmp strcpy strlen system tan tanh tgamma time tolower toupper trunc write y0 y1 yn
+
+min max umin umax llmin llmax ullmin ullmax clock64 rsqrt rcbrt sincos sinpi cospi sincospi normcdf
+normcdfinv erfinv erfcinv erfcx cyl_bessel_i0 cyl_bessel_i1 norm rnorm norm3d rnorm3d norm4d rnorm4d
+rhypot labs llabs
 """
 _FUNCTIONS = frozenset(_LIBRARY.split())  # clash with a kernel, whose name has C linkage
+_VECTOR_TYPE = re.compile(
+    r"(u?(char|short|int|long|longlong)|float|double|half|n?v?_?bfloat16)[1-4]"
+)
 _RESERVED_PREFIXES = ("TC_",)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -63,7 +76,7 @@ def spelling(name: str, taken: Iterable[str] = (), is_kernel: bool = False) -> s
         made = f"n{made}"
     if re.match("_[A-Z]", made) or made.startswith(_RESERVED_PREFIXES):
         made = f"n_{made.lstrip('_')}"
-    if made in RESERVED or (is_kernel and made in _FUNCTIONS):
+    if is_reserved(made) or (is_kernel and _is_function(made)):
         made = f"{made}_kernel" if is_kernel else f"{made}_"
     unique, count = made, 0
     while unique in taken:
@@ -72,25 +85,38 @@ def spelling(name: str, taken: Iterable[str] = (), is_kernel: bool = False) -> s
     return unique
 
 
+def is_reserved(name: str) -> bool:
+    """Whether C++, a header or the printer itself reads `name` as something else."""
+    return name in RESERVED or _VECTOR_TYPE.fullmatch(name) is not None
+
+
+def _is_function(name: str) -> bool:
+    """Whether a library has a function of this name with C linkage, as kernels have it too."""
+    return name in _FUNCTIONS or name.removesuffix("f") in _FUNCTIONS
+
+
 def _code(character: str) -> str:
     return "_" if character in ".- " else f"u{ord(character):x}"
 
 
-def spelled(program: Program) -> Program:
+def spelled(program: Program, namespaces: frozenset[str] = frozenset()) -> Program:
     """`program` with names that can be printed; itself where all can be.
 
     Kernels have names of their own, apart from those of buffers and variables, which are unique in
-    a program (docs/architecture.md).
+    a program (docs/architecture.md). They share a scope with the header's `namespaces`.
     """
     names = sorted(_names_in(program))
     good = {name for name in names if spelling(name) == name}
     mapping: dict[str, str] = {}
     for name in names:
-        if name not in good:
+        if name in _OWN:
+            mapping[name] = _OWN[name]
+        elif name not in good:
             mapping[name] = spelling(name, {*good, *mapping.values()})
     kernels: dict[str, str] = {}
     for kernel in program.kernels:
-        kernels[kernel.name] = spelling(kernel.name, set(kernels.values()), is_kernel=True)
+        others = {*kernels.values(), *namespaces}
+        kernels[kernel.name] = spelling(kernel.name, others, is_kernel=True)
     if not mapping and all(old == new for old, new in kernels.items()):
         return program
     renamed = _Renamer(mapping)
@@ -120,25 +146,36 @@ def _hints(kernel: Kernel, mapping: dict[str, str]) -> Any:
     return tuple(sorted(result))
 
 
+@functools.cache
+def _fields_of(kind: type) -> tuple[str, ...]:
+    """Names of a record's fields; none for what is no record."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple(field.name for field in dataclasses.fields(kind) if field.init)
+
+
 def _names_in(node: Any) -> set[str]:
     found: set[str] = set()
+    seen: set[int] = set()
     pending = [node]
     while pending:
         one = pending.pop()
         if isinstance(one, tuple):
             pending += one
-        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+        elif (fields := _fields_of(type(one))) and id(one) not in seen:
+            seen.add(id(one))  # parts of the program, which stays alive
             if isinstance(one, Var | Buffer):
                 found.add(one.name)
-            pending += [getattr(one, field.name) for field in dataclasses.fields(one)]
+            pending += [getattr(one, field) for field in fields]
     return found
 
 
 class _Renamer:
-    """Rebuilds whatever holds a name that changes."""
+    """Rebuilds whatever holds a name that changes; what occurs at several places, once."""
 
     def __init__(self, mapping: dict[str, str]) -> None:
         self.mapping = mapping
+        self._done: dict[int, tuple[Any, Any]] = {}
 
     def of(self, node: Any) -> Any:
         """`node`, which is a tuple, a record of the IR or a plain value, with other names."""
@@ -147,13 +184,19 @@ class _Renamer:
         if isinstance(node, tuple):
             new = tuple(self.of(one) for one in node)
             return new if any(a is not b for a, b in zip(new, node, strict=True)) else node
-        if not dataclasses.is_dataclass(node) or isinstance(node, type):
+        if not _fields_of(type(node)):
             return node
+        known = self._done.get(id(node))
+        if known is None:  # the node is held, so that no other one gets its identity
+            known = self._done[id(node)] = (node, self._record(node))
+        return known[1]
+
+    def _record(self, node: Any) -> Any:
         changes = {}
-        for field in dataclasses.fields(node):
-            old = getattr(node, field.name)
-            if field.init and (new := self.of(old)) is not old:
-                changes[field.name] = new
+        for field in _fields_of(type(node)):
+            old = getattr(node, field)
+            if (new := self.of(old)) is not old:
+                changes[field] = new
         if isinstance(node, Var | Buffer) and node.name in self.mapping:
             changes["name"] = self.mapping[node.name]
         return dataclasses.replace(node, **changes) if changes else node

@@ -20,9 +20,9 @@
 #define TC_KERNEL(lanes, min_blocks) static void
 #define TC_RESTRICT
 #define TC_GRID_CONSTANT
-#define TC_FRAGMENT(T, name, n)       \
-  alignas(16) T name##_registers[n];  \
-  const tc::registers<T> name(name##_registers, n, #name)
+#define TC_FRAGMENT(T, name, n)        \
+  alignas(16) T name##__registers[n];  \
+  const tc::registers<T> name(name##__registers, n, #name)
 #define TC_REGISTERS(T) tc::registers<T>
 #define TC_LINE(n) tc::emulator::at_line(n)
 #define TC_UNROLL
