@@ -22,7 +22,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels"), str(ROOT / "backends" / "cpu_llvm")]
 GROUPS = ("peaks", "gemm", "attention", "rows", "overhead")
-GEMM_TILES = ((256, 256, 256), (256, 256, 512), (512, 512, 256), (256, 512, 512), (128, 512, 512))
+GEMM_TILES = {
+    "float32": (
+        (256, 256, 256),
+        (256, 256, 512),
+        (512, 512, 256),
+        (256, 512, 512),
+        (128, 512, 512),
+    ),
+    "bfloat16": ((256, 256, 256), (256, 512, 512), (1024, 512, 1024), (1024, 1024, 2048)),
+}
 ATTENTION_TILES = ((32, 128), (32, 256), (64, 64), (64, 128), (64, 256), (128, 128))
 
 
@@ -151,7 +160,7 @@ def run_gemm(rounds: int) -> None:
             a, b = (torch.randn(size, size).to(getattr(torch, dtype)) for _ in range(2))
             want, candidates = a @ b, {}
             configs = [GEMM.default_config(problem, target())]
-            for m, n, k in GEMM_TILES:
+            for m, n, k in GEMM_TILES[dtype]:
                 # The same number of tiles, each no larger than the matrix needs.
                 rows = ceildiv(size, ceildiv(size, m))
                 cols = ceildiv(ceildiv(size, ceildiv(size, n)), 32) * 32
