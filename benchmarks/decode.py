@@ -6,7 +6,8 @@
 Random normal caches; every result is checked against a float32 computation before it is timed;
 times are medians with the second-level cache flushed between calls. Bandwidth counts each element
 of the cache once; its ratio is to a copy of some gigabytes in the same run, and to a copy that
-moves as many bytes as the row, which shows what a launch and a cold start cost anybody. With
+moves as many bytes as the row, which shows what a launch and a cold start cost anybody; small rows
+are also measured after a flush that only reads, and beside a maximum over as many bytes. With
 ``--tilelang`` latent decoding is measured beside TileLang's program of that file. With
 ``--compile`` the kernels are only compiled into the cache, by many processes.
 """
@@ -19,14 +20,14 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import measuring
 import torch
 import torch.nn.functional as F
-from measuring import relative_error
+from measuring import milliseconds_after_reads, relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -44,7 +45,7 @@ MLA_SHAPES = [(132, 8192, 0), (132, 8192, 64), (64, 8192, 0), (1, 32768, 0)]
 HEADS, KV_HEADS, DIM = 32, 8, 128
 COLUMNS = GemmWarpPolicy.FullCol
 FLASH_TILES: dict[str, list[Any]] = {  # heads, keys, stages, threads, policy
-    "cuda_hopper": [(64, 128, 2, 128), (64, 64, 4, 128), (64, 64, 2, 128)],
+    "cuda_hopper": [(64, 64, 4, 128), (16, 64, 3, 128, COLUMNS), (16, 64, 2, 128, COLUMNS)],
     "cuda_ampere": [(16, 64, 3, 128, COLUMNS), (16, 64, 2, 128, COLUMNS), (16, 32, 3, 32)],
 }
 MLA_TILES: dict[str, list[Any]] = {
@@ -62,12 +63,22 @@ COPIED = float(1 << 32)
 """Bytes read and written by the copy that bandwidths are compared with."""
 
 
-def copy_bandwidth(moved: float = COPIED) -> float:
+SMALL = 256e6
+"""Bytes below which launches, latencies and the flush count; such rows get more peers."""
+
+
+def copy_bandwidth(moved: float = COPIED, timer: Callable[..., float] = milliseconds) -> float:
     """Bytes read and written a second by a copy that moves that many."""
     source = torch.empty(int(moved) // 4, dtype=torch.float16, device="cuda").normal_()
     target = torch.empty_like(source)
-    seconds = milliseconds(lambda: target.copy_(source)) * 1e-3
+    seconds = timer(lambda: target.copy_(source)) * 1e-3
     return 2.0 * source.numel() * source.element_size() / seconds
+
+
+def read_bandwidth(moved: float) -> float:
+    """Bytes read a second by the maximum of that many."""
+    source = torch.zeros(int(moved) // 4, device="cuda")
+    return 4.0 * source.numel() / (milliseconds(source.max) * 1e-3)
 
 
 def tilelang_ms(path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Tensor) -> float:
@@ -162,7 +173,8 @@ def best_of(
             print(f"  {config}: {ms:.4f} ms, {used.registers} registers, "
                   f"{used.spill_bytes} spill bytes {used.notes}", flush=True)  # fmt: skip
             if ms < best[0]:
-                best = (ms, {"config": str(config), "error": error, "resources": str(used)})
+                found = {"config": str(config), "error": error, "resources": str(used)}
+                best = (ms, {**found, "kernel": kernel})
         except Exception as error:
             traceback.print_exc(limit=-2)
             print(f"  FAILED {config}: {error}", flush=True)
@@ -203,9 +215,17 @@ def flash(backend: str, shape: tuple[int, int, int], copied: float, tilelang: st
     moved = FLASH_DECODE.bytes_moved(row[1])
     speed = moved / ms * 1e3
     same = copy_bandwidth(min(moved, COPIED))
+    small: dict[str, float] = {}
+    if moved < SMALL:
+        kernel = best.pop("kernel")
+        clean = milliseconds_after_reads(lambda: kernel(*arguments))
+        small = {"after_reads_gbs": moved / clean * 1e-6,
+                 "after_reads_copy_gbs": copy_bandwidth(moved, milliseconds_after_reads) * 1e-9,
+                 "read_gbs": read_bandwidth(moved) * 1e-9}  # fmt: skip
+    best.pop("kernel", None)
     show(group="flash", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
          same_copy_gbs=same * 1e-9, ratio_same_copy=speed / same, ratio_fa2=peer_ms / ms,
-         **best)  # fmt: skip
+         **small, **best)  # fmt: skip
 
 
 def mla(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str | None) -> None:
@@ -225,6 +245,7 @@ def mla(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str 
         pages = paged(cache, page, order).view(-1, 1, page, 576)
         arguments = (q, pages, lengths, table, out, sums)
     ms, best = best_of(backend, row, arguments, out, want)
+    best.pop("kernel", None)
     speed = MLA_DECODE.bytes_moved(row[1]) / ms * 1e3
     peer: dict[str, float] = {}
     if tilelang is not None and not page:

@@ -21,6 +21,27 @@ def milliseconds(call: Callable[[], Any], settle: int, measure: int) -> float:
     return float(do_bench(call, warmup=settle, rep=measure, return_mode="median"))
 
 
+FLUSH_BYTES = 256 << 20  # more than the second-level cache of any device here
+
+
+def milliseconds_after_reads(call: Callable[[], Any], calls: int = 40) -> float:
+    """Median time of a call after one that has read other memory.
+
+    `milliseconds` flushes by writing: lines that a call brings in then push out lines that must
+    first be written back, which halves the bandwidth that a call of some ten megabytes can see.
+    """
+    other = torch.zeros(FLUSH_BYTES // 4, device="cuda")
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+    for begin, end in events:
+        other.max()
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    times = sorted(begin.elapsed_time(end) for begin, end in events)
+    return times[calls // 2]
+
+
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
     """Norm of the difference over the norm; infinite where something is not finite."""
     error = (got.float() - want.float()).norm() / want.float().norm()
