@@ -158,11 +158,15 @@ def _decode(
     threads: int,
     num_stages: int,
     num_splits: int,
+    lengths: list[int] | None,
 ) -> Experiment:
     block_h, block_k = tile
     columns = GemmWarpPolicy.FullCol
     config = DecodeConfig(block_h, block_k, num_stages, threads, num_splits, columns)
     arrays = FAMILIES[name].inputs(problem, rng)
+    if lengths is not None:
+        place = next(k for k, a in enumerate(arrays) if a.shape == (problem.batch,))
+        arrays[place][:] = lengths
 
     def allowed(arrays: Any, values: Any) -> list[Any]:
         q, *rest = arrays
@@ -185,11 +189,15 @@ def flash_decode(
     threads: int = 128,
     num_stages: int = 2,
     num_splits: int = 2,
+    lengths: list[int] | None = None,
     **problem: Any,
 ) -> Experiment:
     """Flash decoding: one query a sequence, the cache divided among blocks."""
+    batch = batch if lengths is None else len(lengths)
     p = DecodeProblem(batch, heads, kv_len, dim, **problem)
-    return _decode(rng, "flash_decode", p, tile or [64, 64], threads, num_stages, num_splits)
+    return _decode(
+        rng, "flash_decode", p, tile or [64, 64], threads, num_stages, num_splits, lengths
+    )
 
 
 def mla_decode(
@@ -203,11 +211,14 @@ def mla_decode(
     threads: int = 128,
     num_stages: int = 2,
     num_splits: int = 2,
+    lengths: list[int] | None = None,
     **problem: Any,
 ) -> Experiment:
     """Latent attention: the values are columns of the keys."""
+    batch = batch if lengths is None else len(lengths)
     p = DecodeProblem(batch, heads, kv_len, dim, kv_heads=1, dim_v=dim_v, **problem)
-    return _decode(rng, "mla_decode", p, tile or [16, 32], threads, num_stages, num_splits)
+    tile = tile or [16, 32]
+    return _decode(rng, "mla_decode", p, tile, threads, num_stages, num_splits, lengths)
 
 
 BUILDERS: tuple[Any, ...] = (
