@@ -144,7 +144,7 @@ def packed(problem: VarlenProblem, backend: str) -> Case:
     out, lse = torch.empty_like(q), torch.empty(p.heads, total_q, device="cuda")
     config = FLASH_VARLEN.configs(p, choose_target(backend))[0]
     kernel = tilecore.compile(FLASH_VARLEN.program(p, config), backend=backend)
-    arguments = (q, k, v, starts[0].contiguous(), starts[1].contiguous())
+    arguments = (q, k, v, starts[0].clone(), starts[1].clone())
     arguments += ((table,) if p.page_size else ()) + (out, lse)
 
     def check() -> float:
@@ -211,8 +211,8 @@ def measure(name: str, backend: str) -> None:
         try:
             call()
             speeds[peer] = case.tera_flop / milliseconds(call, SETTLE_MS, MEASURE_MS) * 1e3
-        except Exception as error:
-            print(f"  {name}, {peer}: {str(error).strip()[:200]}", flush=True)
+        except Exception as reason:
+            print(f"  {name}, {peer}: {str(reason).strip()[:200]}", flush=True)
     ours = speeds.pop("ours")
     ratio = f"{ours / max(speeds.values()):.3f} of the best peer" if speeds else "no peer"
     others = ", ".join(f"{peer} {speed:.0f}" for peer, speed in speeds.items())
