@@ -5,7 +5,8 @@
 
 Runs after `pipeline_loops`, on the copies that it left. Neighbouring copies share one wait.
 Copies stay synchronous when the backend has no asynchronous way for them, or when no width of
-that way fits their alignment.
+that way fits their alignment. Copies that the author started asynchronously are issued in the same
+way, and left to the author's waits; where there is none they are done at once.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _rewrite(block: Block, kernel: Kernel, ranges: Ranges, context: Context) -> 
     result: list[Stmt] = []
     open_group: set[str] = set()  # destinations under way
     for stmt in block:
+        if isinstance(stmt, Intrinsic) and stmt.op == "async.copy":
+            result.append(_authors(stmt, kernel, ranges, context))
+            continue
         way = async_way(stmt, kernel, ranges, context) if isinstance(stmt, Copy) else None
         if way is not None:
             assert isinstance(stmt, Copy)
@@ -95,6 +99,17 @@ def _rewrite(block: Block, kernel: Kernel, ranges: Ranges, context: Context) -> 
     if open_group:
         result += [COMMIT, wait(0)]
     return tuple(result)
+
+
+def _authors(stmt: Intrinsic, kernel: Kernel, ranges: Ranges, context: Context) -> Stmt:
+    """An asynchronous copy of the author's, by the backend's way or as a plain one."""
+    if "bytes" in dict(stmt.hints):  # of a pipeline
+        return stmt
+    src, dst = stmt.args
+    assert isinstance(src, Region) and isinstance(dst, Region), "the language gives two regions"
+    copy = Copy(src, dst, (), stmt.loc)
+    way = async_way(copy, kernel, ranges, context)
+    return copy if way is None else issue(copy, way)
 
 
 def _may_delay_wait(stmt: Stmt) -> bool:

@@ -14,6 +14,7 @@ import tilecore.language as T
 from backends.rocm_cdna3.tests.test_pipeline import product
 from tilecore.compiler import Lowered
 from tilecore.emulator import KernelFaults, LaunchShape, RunOptions, build_kernel, launch
+from tilecore.errors import TilecoreError
 from tilecore.hooks.manager import targets_of
 from tilecore.hooks.records import CompileOptions
 from tilecore.ir.layout import Layout, Mode, Swizzle
@@ -175,3 +176,34 @@ def test_the_instruction_and_its_counted_waits(compiler: Compiler, slots: int) -
     # of the loop (where one iteration's loads may be under way: not at its end), and after it
     waits = re.findall(r"s_waitcnt vmcnt\((\d+)\)", text[: text.index("buffer_store")])
     assert waits == (["0", "0"] if slots == 2 else [str(each), "0", "0"])
+
+
+def by_author(pending: Any) -> Any:
+    @T.prim_func
+    def by_author(A: T.Tensor((4, 64), "float32"), B: T.Tensor((4, 64), "float32")):
+        with T.Kernel(1, threads=64) as _:
+            tiles = T.alloc_shared((4, 64), "float32")
+            for step in T.serial(4):
+                T.async_copy(A[step, 0:64], tiles[step, 0:64])
+                T.async_commit()
+                T.async_wait(step if pending is None else pending)
+            T.async_wait(0)
+            T.copy(tiles, B)
+
+    return by_author
+
+
+@pytest.mark.parametrize("backend", ["rocm_cdna3", "cuda_ampere"])
+@pytest.mark.parametrize("pending", [0, 1, 3])
+@pytest.mark.parametrize("options", [CompileOptions(), DIRECT], ids=["registers", "direct"])
+def test_the_authors_own_groups(backend: str, pending: int, options: CompileOptions) -> None:
+    program = by_author(pending)
+    assert uses(program, options) == (options is DIRECT)
+    a, b = np.random.default_rng(0).random((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    tilecore.compile(program, backend, device="emulator", options=options)(a, b)
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_wait_for_an_unknown_number_is_refused() -> None:
+    with pytest.raises(TilecoreError, match="must be a constant"):
+        lowered(by_author(None))

@@ -13,7 +13,7 @@ from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Call
+from tilecore.ir.expr import Call, Const
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Intrinsic, Stmt
 from tilecore.ir.visit import walk_stmts
@@ -64,6 +64,12 @@ def _is_direct(stmt: Stmt) -> bool:
 
 def _async_wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
     (pending,) = stmt.args
+    if not isinstance(pending, Const):
+        raise UnsupportedError(
+            "the groups that a wait leaves in flight must be a constant",
+            got=printer.expressions.text(pending),  # type: ignore[arg-type]
+            loc=stmt.loc,
+        )
     operations = dict(stmt.hints).get("operations", 0)
     return f"cdna3::wait_for_lds<{printer.expressions.text(pending)}, {operations}>();"  # type: ignore[arg-type]
 
