@@ -54,6 +54,7 @@ TC_KERNEL(96, 1) k(const float* A, float* B, int steps) {
       TC_LINE(1);
       init(full + s, 1);
       init(empty + s, ARRIVALS);
+      PUBLISH
     }
   INIT_BARRIER
   if (warp == 0) {
@@ -85,6 +86,7 @@ TC_KERNEL(96, 1) k(const float* A, float* B, int steps) {
 )
 RIGHT = {
     "ARRIVALS": "64",
+    "PUBLISH": "transaction_publish();",
     "INIT_BARRIER": "tc::barrier();",
     "WAIT_EMPTY": "wait(empty + s, phase ^ 1);",
     "WAIT_FULL": "wait(full + s, phase);",
@@ -126,6 +128,7 @@ def test_producer_and_consumers(run_text, seed, changes):
         ({"BYTES": "260"}, {"deadlock"}),
         ({"WAIT_EMPTY": "wait(empty + s, phase);"}, {"deadlock"}),
         ({"INIT_BARRIER": ""}, {"shared_race", "barrier_misuse"}),
+        ({"PUBLISH": ""}, {"barrier_misuse"}),
     ],
 )
 def test_broken_pipelines(faults_of, seed, changes, kinds):
@@ -217,8 +220,7 @@ TC_KERNEL(64, 1) k(float* B) {
   peer.place.rank = rank ^ 1;
   TC_LINE(2);
   const float v = tc::load_shared(peer + (63 - i));
-  cluster_barrier_arrive(__LINE__);
-  cluster_barrier_wait(__LINE__);
+  LAST
   tc::store_global(B + tc::block_x() * 64 + i, v);
 }
 """
@@ -228,13 +230,18 @@ TC_KERNEL(64, 1) k(float* B) {
 @SEEDS
 def test_blocks_of_a_cluster_read_each_other(run_text, faults_of, seed):
     b = np.zeros((4, 64), np.float32)
-    right = CLUSTER.replace("FIRST", "cluster_barrier_arrive(1); cluster_barrier_wait(1);")
+    sync = "cluster_barrier_arrive(__LINE__); cluster_barrier_wait(__LINE__);"
+    right = CLUSTER.replace("FIRST", sync).replace("LAST", sync)
     arguments = {"grid": (4, 1, 1), "cluster": (2, 1, 1), "shared_bytes": 256, "seed": seed}
     run_text(right, [b], 64, **arguments)
     expected = (np.arange(4) ^ 1)[:, None] * 100 + 63 - np.arange(64)[None]
     np.testing.assert_array_equal(b, expected)
-    caught = faults_of(CLUSTER.replace("FIRST", "tc::barrier();"), [b], 64, **arguments)
-    assert caught.kinds & {"shared_race", "shared_uninitialised"}
+    not_yet = CLUSTER.replace("FIRST", "tc::barrier();").replace("LAST", sync)
+    assert faults_of(not_yet, [b], 64, **arguments).kinds & {"shared_race", "shared_uninitialised"}
+    gone = CLUSTER.replace("FIRST", sync).replace("LAST", "")
+    caught = faults_of(gone, [b], 64, **arguments)
+    assert caught.kinds == {"shared_race"}
+    assert "may all have returned" in str(caught)
 
 
 def test_groups_of_several_warps_meet(run_text, faults_of):

@@ -9,7 +9,19 @@ from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Expr, Load, Var, substitute, transform, walk
-from tilecore.ir.stmts import Block, Stmt
+from tilecore.ir.stmts import (
+    Allocate,
+    Atomic,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    Intrinsic,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+)
 
 BODY_FIELDS = ("body", "then", "otherwise")
 BINDER_FIELDS = ("var", "vars", "previous")
@@ -56,6 +68,24 @@ def names_in(exprs: Iterable[Expr]) -> set[str]:
             elif isinstance(node, Load):
                 names.add(node.buffer.name)
     return names
+
+
+def destinations(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Buffers that the statement itself, without its nested blocks, may write."""
+    match stmt:
+        case Store(buffer=buffer):
+            return (buffer,)
+        case Atomic() | Copy() | Fill() | Reduce() | Scan():
+            return (stmt.dst.buffer,)
+        case Allocate(buffer=buffer, init=init) if init is not None:
+            return (buffer,)
+        case Gemm():
+            return (stmt.c.buffer,)
+        case Intrinsic(args=args):
+            # The first argument of a copying intrinsic is its source; the others may be written.
+            return tuple(arg.buffer for arg in args[1:] if isinstance(arg, Region))
+        case _:
+            return ()
 
 
 def regions_of(stmt: Stmt) -> Iterator[Region]:
@@ -166,6 +196,7 @@ def substitute_block(block: Block, mapping: dict[Var, Expr]) -> Block:
 __all__ = [
     "buffers_in",
     "child_blocks",
+    "destinations",
     "exprs_of",
     "map_exprs",
     "map_stmts",

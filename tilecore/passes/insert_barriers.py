@@ -14,12 +14,12 @@ from its wait, too: other lanes may write there only behind a barrier after that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from tilecore.errors import VerifyError
 from tilecore.hooks.context import Context
-from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, walk
 from tilecore.ir.lane_dependence import (
     conditions_of,
     depends_on_lane,
@@ -28,8 +28,25 @@ from tilecore.ir.lane_dependence import (
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Block, Break, Continue, For, If, Intrinsic, Stmt, WarpScope, While
-from tilecore.ir.visit import BODY_FIELDS, substitute_block, walk_stmts
+from tilecore.ir.stmts import (
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    Stmt,
+    WarpScope,
+    While,
+)
+from tilecore.ir.visit import (
+    BODY_FIELDS,
+    destinations,
+    substitute,
+    substitute_block,
+    walk_stmts,
+)
 from tilecore.passes.memory_effects import (
     ATOMIC,
     READ,
@@ -44,7 +61,8 @@ from tilecore.passes.memory_effects import (
     Step,
     steps_of,
 )
-from tilecore.passes.scopes import kernel_ranges, per_kernel
+from tilecore.passes.pending_accesses import Pending, landed, names_of
+from tilecore.passes.scopes import kernel_ranges, loads_in, per_kernel
 
 BARRIER = Intrinsic("sync_block")
 _DEEPEST = 8  # groups of asynchronous copies that the check tells apart
@@ -67,76 +85,6 @@ Overlaps = Callable[[str, str], bool]
 """Whether two different buffers may share memory (after planning)."""
 
 
-@dataclass(slots=True)
-class _State:
-    """Accesses since the last barrier, and asynchronous writes that have not been waited for.
-
-    `groups` are the committed groups of asynchronous writes, oldest first; `open` the current one.
-    `earlier` are the accesses of the phase before, where halves of the warps are a phase apart.
-    `reading` is what contractions in flight read, oldest first.
-    """
-
-    pending: set[Effect] = field(default_factory=set)
-    groups: list[set[Effect]] = field(default_factory=list)
-    open: set[Effect] = field(default_factory=set)
-    earlier: set[Effect] = field(default_factory=set)
-    reading: list[set[Effect]] = field(default_factory=list)
-
-    def copy(self) -> _State:
-        return self.replaced({})
-
-    def meet(self, in_phases: bool) -> None:
-        """A barrier; of phases, one that separates only what lies two of them apart."""
-        self.earlier = set(self.pending) if in_phases else set()
-        self.pending.clear()
-
-    @property
-    def in_flight(self) -> set[Effect]:
-        return self.open.union(*self.groups)
-
-    def commit(self) -> None:
-        self.groups.append(self.open)
-        self.open = set()
-
-    def wait(self, newest: int) -> None:
-        """All but the `newest` groups have landed: what they wrote now waits for a barrier."""
-        landed = self.groups[: max(0, len(self.groups) - newest)]
-        self.groups = self.groups[len(landed) :]
-        for group in landed:
-            self.pending |= {dataclasses.replace(effect, is_async=False) for effect in group}
-
-    def finish_reads(self, newest: int) -> None:
-        """All but the `newest` contractions have read: whoever writes there needs a barrier."""
-        done = self.reading[: max(0, len(self.reading) - newest)]
-        self.reading = self.reading[len(done) :]
-        self.pending = self.pending.union(*done)
-
-    def merge(self, other: _State) -> None:
-        """Where two paths meet; groups are matched from the newest."""
-        self.pending |= other.pending
-        self.earlier |= other.earlier
-        self.open |= other.open
-        for mine, theirs in ((self.groups, other.groups), (self.reading, other.reading)):
-            while len(mine) < len(theirs):
-                mine.insert(0, set())
-            for own, others in zip(reversed(mine), reversed(theirs), strict=False):
-                own |= others
-
-    def replaced(self, mapping: dict[Var, Expr]) -> _State:
-        def shift(effects: set[Effect]) -> set[Effect]:
-            if not mapping:
-                return set(effects)
-            return {dataclasses.replace(e, box=e.box.replaced(mapping)) for e in effects}
-
-        return _State(
-            shift(self.pending),
-            [shift(g) for g in self.groups],
-            shift(self.open),
-            shift(self.earlier),
-            [shift(g) for g in self.reading],
-        )
-
-
 class _Memo:
     """Answers for statements that several walks ask about; keeps the statements alive."""
 
@@ -144,6 +92,15 @@ class _Memo:
         self.lanes = lanes  # names that differ between lanes, of a program written per lane
         self._steps: dict[int, tuple[Stmt, tuple[Step, ...]]] = {}
         self._at: dict[tuple[int, Var, Expr], tuple[Stmt, Stmt]] = {}
+        self._written: dict[int, tuple[Stmt, frozenset[str]]] = {}
+
+    def written(self, stmt: Stmt) -> frozenset[str]:
+        """Buffers of any kind that the statement may write, or one inside it."""
+        if id(stmt) not in self._written:
+            inner = walk_stmts((stmt,))
+            names = frozenset(b.name for one in inner for b in destinations(one))
+            self._written[id(stmt)] = (stmt, names)
+        return self._written[id(stmt)][1]
 
     def steps(self, stmt: Stmt, ranges: Ranges) -> tuple[Step, ...]:
         """`steps_of` a statement."""
@@ -167,13 +124,15 @@ class _Walker:
         self.ranges = ranges
         self.overlaps = overlaps
         self.conflicts: list[Conflict] = []
-        self.exits: list[_State] = []  # states at break and continue of the innermost loop
+        self.exits: list[Pending] = []  # states at break and continue of the innermost loop
+        self.values: dict[Var, Expr] = {}  # of names that stand for expressions
+        self.steering: set[str] = set()  # buffers whose contents decide what is accessed
 
-    def block(self, block: Block, state: _State, path: tuple[int | str, ...]) -> None:
+    def block(self, block: Block, state: Pending, path: tuple[int | str, ...]) -> None:
         for index, stmt in enumerate(block):
             self.stmt(stmt, state, (*path, index))
 
-    def stmt(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+    def stmt(self, stmt: Stmt, state: Pending, path: tuple[int | str, ...]) -> None:
         match stmt:
             case If() | For() | While() if self.is_apart(stmt):
                 self.as_one(stmt, state, path)
@@ -192,25 +151,39 @@ class _Walker:
                 state.merge(skipped)
             case Break() | Continue():
                 self.exits.append(state.copy())
+            case Let(var=var, value=value):
+                self.own(stmt, state, path)
+                self.bind(var, value, state)
             case _:
                 self.own(stmt, state, path)
+
+    def bind(self, var: Var, value: Expr, state: Pending) -> None:
+        """From here on `var` is `value`."""
+        if any(isinstance(n, Load) or (isinstance(n, Call) and "." in n.op) for n in walk(value)):
+            state.outlive(var)
+        else:
+            self.values[var] = substitute(value, self.values)
 
     def is_apart(self, stmt: Stmt) -> bool:
         """Control flow that lanes of a per-lane program take differently: no barrier fits there."""
         return any(depends_on_lane(expr, self.memo.lanes) for expr in conditions_of(stmt))
 
-    def as_one(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+    def as_one(self, stmt: Stmt, state: Pending, path: tuple[int | str, ...]) -> None:
         """All effects inside as those of one statement; their order is the author's affair."""
         inner = list(walk_stmts((stmt,)))
         counters = {one.var.name for one in inner if isinstance(one, For)}
         lanes = self.memo.lanes | counters
         steps = [step for one in inner for step in steps_of(one, self.ranges, lanes)]
         self.flush([step for step in steps if isinstance(step, Effect)], state, path)
+        for one in inner:
+            if isinstance(one, Let):
+                state.outlive(one.var)
+        self.assign(inner, state)
 
     def loop(
         self,
         body: Block,
-        state: _State,
+        state: Pending,
         path: tuple[int | str, ...],
         header: For | While,
     ) -> None:
@@ -222,28 +195,42 @@ class _Walker:
         """
         outer_exits, self.exits = self.exits, []
         skipped = state.copy()
+        entered = state.pending | state.earlier | {landed(effect) for effect in state.in_flight}
         for number in range(1 + min(len(state.groups), _DEEPEST)):
             self.iteration(body, state, path, header, number, from_start=True)
-        steady = _State()
+        steady = Pending()
         before: set[Effect] = set()
         for back in reversed(range(2 + min(len(state.groups), _DEEPEST))):
             before = steady.pending | steady.earlier
             self.iteration(body, steady, path, header, -back, from_start=False)
-        older = _State()
-        lasting = _State(before & steady.pending, earlier=before & steady.earlier)
-        if (lasting.pending or lasting.earlier) and isinstance(header, For):
-            # Accesses that outlive an iteration meet those of iterations at any distance.
-            unknown = Var(f"{header.var.name}__earlier", header.var.dtype)
-            older = lasting.replaced({header.var: unknown})
+        # Accesses that outlive an iteration meet those of iterations at any distance.
+        lasting = Pending(before & steady.pending, earlier=before & steady.earlier)
+        older = self.before_any(lasting, header)
+        older.pending |= entered & state.pending
+        older.earlier |= entered & state.earlier
+        if older.pending or older.earlier:
             self.iteration(body, older, path, header, 0, from_start=False)
         for other in (steady, older, skipped, *self.exits):
             state.merge(other)
+        if isinstance(header, For):
+            state.outlive(header.var)
         self.exits = outer_exits
+
+    def before_any(self, accesses: Pending, header: For | While) -> Pending:
+        """Accesses of one iteration as those of any that comes before the one at hand."""
+        if not isinstance(header, For):
+            return accesses
+        var = header.var
+        since = Var(f"{var.name}__since", var.dtype)
+        most = max(0, self.ranges.interval(header.extent)[1] - 1)
+        self.ranges = self.ranges.with_range(since, 0, most)
+        distance = binary("mul", header.step, since)
+        return accesses.replaced({var: binary("sub", var, distance)})
 
     def iteration(
         self,
         body: Block,
-        state: _State,
+        state: Pending,
         path: tuple[int | str, ...],
         header: For | While,
         number: int,
@@ -265,7 +252,7 @@ class _Walker:
     def substituted(self, body: Block, var: Var, value: Expr) -> Block:
         return body if value == var else tuple(self.memo.at(s, var, value) for s in body)
 
-    def own(self, stmt: Stmt, state: _State, path: tuple[int | str, ...]) -> None:
+    def own(self, stmt: Stmt, state: Pending, path: tuple[int | str, ...]) -> None:
         """The effects of the statement itself, all its reads and writes at once per phase."""
         phase: list[Effect] = []
         for step in self.memo.steps(stmt, self.ranges):
@@ -278,14 +265,24 @@ class _Walker:
                 state.commit()
             elif isinstance(step, AgentReads):
                 self.flush(phase, state, path)
-                state.reading.append(set(step.effects))
+                state.reading.append({self.resolved(effect) for effect in step.effects})
             elif isinstance(step, AgentWait):
                 state.finish_reads(step.newest)
             else:
                 phase.append(step)
         self.flush(phase, state, path)
+        self.assign((stmt,), state)
 
-    def flush(self, phase: list[Effect], state: _State, path: tuple[int | str, ...]) -> None:
+    def assign(self, stmts: Iterable[Stmt], state: Pending) -> None:
+        """What the statements wrote no longer tells where earlier accesses went."""
+        if not self.steering:
+            return
+        written = {name for stmt in stmts for name in self.memo.written(stmt)} & self.steering
+        if written:
+            state.rewritten(written)
+
+    def flush(self, phase: list[Effect], state: Pending, path: tuple[int | str, ...]) -> None:
+        phase[:] = [self.resolved(effect) for effect in phase]
         for later in phase:
             for earlier in (*state.pending, *state.earlier, *state.in_flight):
                 if self.conflict(earlier, later):
@@ -294,13 +291,21 @@ class _Walker:
             (state.open if effect.is_async else state.pending).add(effect)
         phase.clear()
 
+    def resolved(self, effect: Effect) -> Effect:
+        """The effect without names that only stand for expressions."""
+        if not names_of(effect).isdisjoint(var.name for var in self.values):
+            effect = dataclasses.replace(effect, box=effect.box.replaced(self.values))
+        starts = [start for start, _ in effect.box.axes]
+        self.steering.update(load.buffer.name for start in starts for load in loads_in(start))
+        return effect
+
     def conflict(self, a: Effect, b: Effect) -> bool:
         if a.kind == b.kind == READ:
             return False
         if a.box.buffer.name == b.box.buffer.name:
             if a.kind == b.kind == ATOMIC:
                 return False
-            return not a.box.is_disjoint(b.box)
+            return not a.box.is_disjoint(b.box, self.ranges)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)
 
 
@@ -324,7 +329,7 @@ def overlaps_of(kernel: Kernel) -> Overlaps:
 def find_conflicts(kernel: Kernel, ranges: Ranges, memo: _Memo | None = None) -> list[Conflict]:
     """All pairs of accesses that no barrier separates though it must; in program order."""
     walker = _Walker(ranges, overlaps_of(kernel), memo or _Memo())
-    walker.block(kernel.body, _State(), ())
+    walker.block(kernel.body, Pending(), ())
     return walker.conflicts
 
 

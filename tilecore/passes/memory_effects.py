@@ -44,16 +44,18 @@ class Box:
         """The box in terms of other variables."""
         return Box(self.buffer, tuple((substitute(s, mapping), n) for s, n in self.axes))
 
-    def is_disjoint(self, other: Box) -> bool:
+    def is_disjoint(self, other: Box, ranges: Ranges) -> bool:
         """True when the boxes provably share no element (of one buffer)."""
         return any(
-            _axis_disjoint(start_a, length_a, start_b, length_b)
+            _axis_disjoint(start_a, length_a, start_b, length_b, ranges)
             for (start_a, length_a), (start_b, length_b) in zip(self.axes, other.axes, strict=True)
             if length_a is not None and length_b is not None
         )
 
 
-def _axis_disjoint(start_a: Expr, length_a: int, start_b: Expr, length_b: int) -> bool:
+def _axis_disjoint(
+    start_a: Expr, length_a: int, start_b: Expr, length_b: int, ranges: Ranges
+) -> bool:
     gap = _gap(start_a, start_b)
     if not gap.terms:
         return gap.constant >= length_a or -gap.constant >= length_b
@@ -62,7 +64,11 @@ def _axis_disjoint(start_a: Expr, length_a: int, start_b: Expr, length_b: int) -
         if slots_a is not None and slots_b is not None and slots_a[1] == slots_b[1]:
             step = _gap(slots_b[0], slots_a[0])
             return not step.terms and step.constant % slots_a[1] != 0
-    return False
+    low, high = ranges.interval_of(gap)
+    wraps_at = 1 << dtype_of_expr(start_a).bits
+    return (low >= length_a and high <= wraps_at - length_b) or (
+        -high >= length_b and -low <= wraps_at - length_a
+    )
 
 
 def _gap(a: Expr, b: Expr) -> Linear:

@@ -143,6 +143,8 @@ void cluster_barrier_wait(int text_line);
 
 // Barriers that count arrivals and bytes, eight bytes of shared memory each.
 void transaction_init(SharedPlace barrier, int arrivals, int text_line);
+// What the lane's warp has initialised may now be used by agents and by other blocks of the cluster.
+void transaction_publish();
 void transaction_invalidate(SharedPlace barrier, int text_line);
 void transaction_expect(SharedPlace barrier, int64_t bytes, int text_line);
 void transaction_arrive(SharedPlace barrier, int count, int text_line);

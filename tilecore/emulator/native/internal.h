@@ -156,6 +156,7 @@ struct TransactionBarrier {
   uint32_t phase = 0;
   uint32_t created = 0;  // clock of its initialisation, by warp `creator`
   int creator = 0;
+  bool published = false;  // to agents and other blocks
   std::vector<struct Lane*> waiting;
   std::vector<uint32_t> clocks, completed;
 };
@@ -165,6 +166,13 @@ struct PendingCopy {
   const void* from;
   uint32_t bytes, valid;
   int64_t group, serial;
+};
+
+// An access of another block's shared memory, which must still exist then.
+struct Visit {
+  uint32_t clock = 0;
+  struct Lane* lane = nullptr;
+  int line = 0, text_line = 0;
 };
 
 struct AgentWork {
@@ -204,6 +212,7 @@ struct Block {
   std::vector<NamedBarrier> barriers;
   std::vector<TransactionBarrier> transactions;
   std::map<int32_t, std::vector<uint32_t>> flag_clocks;  // by shared byte: what its releases publish
+  std::vector<Visit> visits;  // by warp of the cluster: its newest access from another block
   int clock_index(const LaneHead& lane) const { return first_clock + lane.warp; }
 };
 
@@ -258,6 +267,9 @@ unsigned char* poison();
 
 // The block of the lane's cluster that owns shared memory of `rank` (-1: the lane's own).
 Block& owner_of(Lane& lane, int32_t rank);
+// Blocks may not end before what other blocks of the cluster do to their shared memory.
+void note_visit(Block& visited, Lane& lane, uint32_t clock, int text_line);
+void check_visits(Block& block);
 
 // Switches away until somebody puts the lane into the ready ring again.
 void sleep(Lane& lane, Wait wait, int text_line, int detail);

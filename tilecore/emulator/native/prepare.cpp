@@ -123,6 +123,7 @@ static void prepare_block(Worker& worker, Block& block, size_t index, Cluster& c
   block.barriers.assign(16, NamedBarrier{});
   block.transactions.clear();
   block.flag_clocks.clear();
+  block.visits.assign(size_t(cluster.clocks.warps), Visit{});
 }
 
 void prepare_blocks(Worker& worker, int64_t unit) {

@@ -167,8 +167,10 @@ void Worker::run_unit(int64_t unit) {
   }
   current_lane = nullptr;
   if (!abandoned && live_lanes > 0) report_stuck(*this);
-  for (Block& block : blocks)
+  for (Block& block : blocks) {
+    if (!abandoned && live_lanes == 0) check_visits(block);
     for (int warp = 0; warp < block.warp_count; ++warp) flush_banks(block, warp);
+  }
   for (Cluster& cluster : clusters)
     for (int warp = 0; warp < cluster.clocks.warps; ++warp) {
       const uint32_t now = cluster.clocks.now(warp);

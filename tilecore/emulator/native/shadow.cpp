@@ -18,11 +18,14 @@ struct Access {
   size_t at() const { return size_t(place.offset); }
 };
 
-static Access make_access(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
+static Access make_access(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head,
+                          bool is_issued_now = true) {
   Lane& lane = as_lane(head);
   const int mine = lane.owner->clock_index(lane);
   const uint32_t* known = lane.owner->clocks->row(mine);
-  return {owner_of(lane, place.rank), lane, mine, known[mine], known, place, bytes, text_line};
+  Block& owner = owner_of(lane, place.rank);
+  if (is_issued_now) note_visit(owner, lane, known[mine], text_line);
+  return {owner, lane, mine, known[mine], known, place, bytes, text_line};
 }
 
 static bool is_inside(const Access& a) {
@@ -207,7 +210,7 @@ void begin_async_write(SharedPlace place, uint32_t bytes, int text_line, LaneHea
 
 void deliver(SharedPlace place, const void* data, uint32_t bytes, uint32_t clock, bool by_agent,
              LaneHead& head) {
-  Access a = make_access(place, bytes, 0, head);
+  Access a = make_access(place, bytes, 0, head, false);  // noted when it was issued
   uint8_t* flags = &a.block.shadow->flags[a.at()];
   if (place.offset < 0 || int64_t(place.offset) + bytes > a.block.shadow->bytes) return;
   if (!(flags[0] & in_flight)) return;  // its issue was refused

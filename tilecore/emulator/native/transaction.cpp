@@ -11,6 +11,28 @@ Block& owner_of(Lane& lane, int32_t rank) {
   return own.worker->blocks[size_t(own.cluster->first_block + rank)];
 }
 
+void note_visit(Block& visited, Lane& lane, uint32_t clock, int text_line) {
+  if (&visited == lane.owner) return;
+  Visit& newest = visited.visits[size_t(lane.owner->clock_index(lane))];
+  if (newest.clock < clock) newest = {clock, &lane, lane.line, text_line};
+}
+
+void check_visits(Block& block) {
+  for (size_t warp = 0; warp < block.visits.size(); ++warp) {
+    const Visit& visit = block.visits[warp];
+    if (visit.clock == 0) continue;
+    bool known = false;
+    for (int own = 0; own < block.warp_count && !known; ++own)
+      known = block.clocks->row(block.first_clock + own)[warp] >= visit.clock;
+    if (known) continue;
+    visit.lane->line = visit.line;
+    report(*visit.lane, Fault::shared_race, visit.text_line, 0,
+           "access of the shared memory of block %d of the cluster, whose lanes may all have "
+           "returned: nothing makes them wait for it",
+           block.place.rank);
+  }
+}
+
 static TransactionBarrier* find(Lane& lane, SharedPlace place, int text_line) {
   for (TransactionBarrier& barrier : owner_of(lane, place.rank).transactions)
     if (barrier.offset == place.offset) return &barrier;
@@ -47,6 +69,20 @@ void transaction_init(SharedPlace place, int arrivals, int text_line) {
   block.transactions.push_back(barrier);
 }
 
+void transaction_publish() {
+  Lane& lane = self();
+  for (TransactionBarrier& barrier : lane.owner->transactions)
+    if (barrier.creator == lane.owner->clock_index(lane)) barrier.published = true;
+}
+
+static void check_is_published(Lane& lane, const TransactionBarrier& barrier, int text_line) {
+  if (barrier.published) return;
+  report(lane, Fault::barrier_misuse, text_line, 0,
+         "the transaction barrier at shared byte %d is used by an agent or another block, but its "
+         "initialisation was not published to them",
+         barrier.offset);
+}
+
 void transaction_invalidate(SharedPlace place, int text_line) {
   Lane& lane = self();
   TransactionBarrier* barrier = find(lane, place, text_line);
@@ -66,6 +102,11 @@ static TransactionBarrier& use(SharedPlace place, int text_line) {
            "the transaction barrier at shared byte %d is used with no barrier after its "
            "initialisation",
            place.offset);
+  Block& owner = owner_of(lane, place.rank);
+  if (&owner != lane.owner) {
+    check_is_published(lane, barrier, text_line);
+    note_visit(owner, lane, lane.owner->clocks->now(mine), text_line);
+  }
   return barrier;
 }
 
@@ -111,6 +152,8 @@ void transaction_complete(SharedPlace place, int64_t bytes, uint32_t clock, int 
                           LaneHead& head) {
   Lane& lane = as_lane(head);
   TransactionBarrier& barrier = *find(lane, place, text_line);
+  check_is_published(lane, barrier, text_line);
+  note_visit(owner_of(lane, place.rank), lane, clock, text_line);
   const size_t mine = size_t(lane.owner->clock_index(lane));
   barrier.clocks.resize(size_t(lane.owner->clocks->warps), 0);
   if (barrier.clocks[mine] < clock) barrier.clocks[mine] = clock;

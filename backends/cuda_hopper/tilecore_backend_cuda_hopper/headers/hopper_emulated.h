@@ -30,7 +30,7 @@ inline bool elect_one() { return tc::lane_in_warp() == 0; }
 inline void barrier_init(tc::shared_pointer<uint64_t> p, int arrivals, TC_HERE) {
   tc::emulator::transaction_init(p.place, arrivals, text_line);
 }
-inline void barrier_publish() {}
+inline void barrier_publish() { tc::emulator::transaction_publish(); }
 inline void barrier_arrive(tc::shared_pointer<uint64_t> p, TC_HERE) {
   tc::emulator::transaction_arrive(p.place, 1, text_line);
 }

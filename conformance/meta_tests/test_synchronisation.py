@@ -1,0 +1,132 @@
+"""Every barrier, wait, arrival and fence of a generated kernel is needed, and the emulator knows.
+
+Each is taken out of the text in turn; then the emulator must report a fault. So a kernel holds no
+barrier too many, and none can be missing without being seen. What may go missing without harm is
+listed with its reason; an entry that no longer applies fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilecore
+from tilecore.emulated import EmulatedLauncher
+from tilecore.errors import EmulatorFault
+from tilecore.hooks.manager import hooks_of
+from tilecore.kernel import CompiledKernel
+from tilecore_kernels import flash_attention, gemm, softmax
+from tilecore_kernels.tiles import RowConfig
+
+STATEMENT = re.compile(
+    r"(?<=\n) *(?:if \([^\n]*\) )?"
+    r"\w+::\w*(?:barrier|wait|arrive|sync|commit|fence|publish)\w*(?:<[^;\n]*>)?\([^\n]*?\);"
+)
+"""A line's first statement that synchronises, with the condition on its line."""
+
+Program = tuple[Any, list[np.ndarray]]
+
+
+def _gemm(block_m: int, threads: int) -> Program:
+    rng = np.random.default_rng(0)
+    problem = gemm.GemmProblem(200, 512, 512, "float16")
+    config = gemm.GemmConfig(block_m, 128, 64, num_stages=2, threads=threads)
+    arrays = [rng.standard_normal(s).astype(np.float16) for s in ((200, 512), (512, 512))]
+    return gemm.gemm(problem, config), [*arrays, np.zeros((200, 512), np.float16)]
+
+
+def _attention(block_q: int, threads: int) -> Program:
+    rng = np.random.default_rng(0)
+    problem = flash_attention.AttentionProblem(1, 2, 600, 64, "float16", right=0)
+    config = flash_attention.AttentionConfig(block_q, 64, num_stages=2, threads=threads)
+    arrays = [rng.standard_normal((1, 2, 600, 64)).astype(np.float16) for _ in range(3)]
+    return flash_attention.flash_attention(problem, config), [*arrays, np.zeros_like(arrays[0])]
+
+
+def _softmax(columns: int) -> Program:
+    problem = softmax.SoftmaxProblem(5, columns, "float32")
+    config = RowConfig(1, 256, 128)
+    data = np.random.default_rng(0).standard_normal((5, columns)).astype(np.float32)
+    return softmax.softmax(problem, config), [data, np.zeros_like(data)]
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "gemm 64": lambda: _gemm(64, 128),
+    "gemm 128": lambda: _gemm(128, 256),
+    "attention": lambda: _attention(64, 128),
+    "softmax": lambda: _softmax(1000),
+}
+
+DRAIN = "groups of copies after the loop are empty where the last iterations issue none"
+HARMLESS: dict[tuple[str, str], dict[str, str]] = {
+    ("cuda_ampere", "gemm 64"): {r"copy_async_wait<0>": DRAIN},
+    ("cuda_ampere", "attention"): {
+        r"copy_async_commit\(\)": "the copies are in the next group then, which is waited for, too",
+        r"copy_async_wait<0>": "likewise",
+    },
+    ("rocm_cdna3", "gemm 128"): {
+        r"tc::barrier": "after the last iteration, which stores nothing: paths are not told apart"
+    },
+    ("cuda_hopper", "attention"): {
+        r"q_empty": "who waits for keys of a later tile has waited for the readers of its queries",
+        r"tile_full|warp_barrier": "the queries' barrier orders the same",
+    },
+}
+
+CASES = [
+    pytest.param("cuda_ampere", "gemm 64"),
+    pytest.param("cuda_ampere", "softmax"),
+    pytest.param("cuda_ampere", "attention", marks=pytest.mark.slow),
+    pytest.param("rocm_cdna3", "gemm 128"),
+    pytest.param("rocm_cdna3", "softmax"),
+    pytest.param("cuda_hopper", "gemm 128"),
+    pytest.param("cuda_hopper", "attention", marks=pytest.mark.slow),
+]
+
+
+def _without(kernel: CompiledKernel, removed: re.Match[str]) -> CompiledKernel:
+    """The kernel with one statement of its text left out."""
+    lowered = kernel._lowered
+    text = kernel.source[: removed.start()] + kernel.source[removed.end() :]
+    source = dataclasses.replace(lowered.source, text=text)
+    support = hooks_of(kernel.target.backend).call(
+        "tilecore_emulator_support", target=kernel.target
+    )
+    return CompiledKernel(
+        dataclasses.replace(lowered, source=source),
+        None,
+        lambda: EmulatedLauncher(lowered.program, source, support),
+    )
+
+
+@pytest.mark.parametrize(("backend", "name"), CASES)
+def test_each_is_needed(backend: str, name: str) -> None:
+    function, arrays = PROGRAMS[name]()
+    kernel = tilecore.compile(function, backend=backend, device="emulator")
+    kernel(*arrays)
+    unused = dict(HARMLESS.get((backend, name), {}))
+    silent = []
+    sites = list(STATEMENT.finditer(kernel.source))
+    assert sites, "nothing synchronises"
+    for site in sites:
+        try:
+            _without(kernel, site)(*arrays)
+        except EmulatorFault:
+            continue
+        statement = site.group().strip()
+        known = [
+            pattern
+            for pattern in HARMLESS.get((backend, name), {})
+            if re.search(pattern, statement)
+        ]
+        for pattern in known:
+            unused.pop(pattern, None)
+        if not known:
+            silent.append(statement)
+    assert not silent, "could be removed and nothing was reported"
+    assert not unused, "entries of HARMLESS that no longer apply"
