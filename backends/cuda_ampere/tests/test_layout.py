@@ -9,27 +9,13 @@ VECTOR = 8  # 16-bit elements of a 16-byte access
 LINE = 64  # 16-bit elements of 128 bytes
 
 
-def is_free(width: int) -> bool:
-    """Rows of an odd number of 16-byte columns, a part of a line, or whole lines.
-
-    Of other rows, 8 consecutive columns straddle a row's end in a copy while 8 rows of one column
-    share banks in a matrix load, and neither padding nor the line's XOR serves both: one of the
-    two takes two passes.
-    """
-    columns = width // VECTOR
-    return columns % 2 == 1 or width % LINE == 0 or (width < LINE and LINE % width == 0)
-
-
 @pytest.mark.parametrize("rows", [16, 64, 128])
 @pytest.mark.parametrize("width", range(8, 264, 8))
 def test_conflicts_of_every_row_width(rows: int, width: int):
     layout = best_layout((rows, width), 2)
     column = column_degree(layout, 2, VECTOR)
     row = row_degree(layout, 2, VECTOR)
-    if is_free(width):
-        assert (column, row) == (1, 1)
-    else:
-        assert column + row == 3
+    assert (column, row) == (1, 1)
     offsets = {layout.offset((r, c)) for r in range(rows) for c in range(width)}
     assert len(offsets) == rows * width
     assert max(offsets) < layout.span

@@ -192,6 +192,24 @@ def test_log_is_read_per_kernel_with_its_remarks() -> None:
     assert absent.registers is None
 
 
+def test_a_kernel_made_before_still_tells_its_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC's own cache gives code without the assembler's log, so it is not asked."""
+    passed: list[bytes] = []
+    nvrtc = toolchain._nvrtc()
+    compile_once = nvrtc.nvrtcCompileProgram
+
+    def note(program: object, count: int, arguments: list[bytes]) -> object:
+        passed.extend(arguments)
+        return compile_once(program, count, arguments)
+
+    monkeypatch.setattr(nvrtc, "nvrtcCompileProgram", note)
+    for _ in range(2):
+        made = compile_cubin(source(SPILLING), TARGET, CompileOptions())
+        assert made.resources[0].registers is not None
+    _, major, _ = nvrtc.nvrtcVersion()
+    assert (b"--no-cache" in passed) == (major >= 13)
+
+
 def test_a_log_without_a_line_on_spills_is_no_reason_to_compile_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

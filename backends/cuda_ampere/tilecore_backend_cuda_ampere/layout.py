@@ -1,8 +1,8 @@
 """Shared layouts without bank conflicts for 16-byte accesses to rows and to columns of rows.
 
 ldmatrix reads one 16-byte column of 8 neighbouring rows; a copy touches neighbouring columns of a
-row. XORing the column's number with the number of its 128-byte line serves both for rows of 32, 64
-or a multiple of 128 bytes; other rows are cut into panels of such a width, or padded. The
+row. XORing the column's number with the number of its 128-byte line serves both for all rows of an
+even number of columns; rows of an odd number need nothing. The
 candidates are compared by counting their conflicts, not by rules of thumb.
 """
 
@@ -65,6 +65,9 @@ def candidates(shape: tuple[int, ...], element_bytes: int) -> Iterator[Layout]:
     swizzle = swizzled(shape, element_bytes)
     if swizzle is not None:
         yield swizzle
+    lines = swizzled_lines(shape, element_bytes)
+    if lines is not None:
+        yield lines
     yield Layout.row_major(shape)
     yield padded(shape, element_bytes)
 
@@ -80,6 +83,33 @@ def padded(shape: tuple[int, ...], element_bytes: int) -> Layout:
         strides.append(stride)
         stride *= extent
     return Layout.strided(shape, tuple(reversed(strides)))
+
+
+def swizzled_lines(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
+    """Rows that are no power of two: row by row, each column XORed with its line's number.
+
+    A row of an odd number times 2^s columns: rows that share banks, 2^(3-s) apart, are an odd
+    number of lines apart, so the low s bits of their lines' numbers differ, and XORing a column's
+    low s bits with these gives each of 8 rows its own banks. 8 columns that follow each other in
+    memory stay in their line. None where a row is an odd number of columns (s = 0) or of lines.
+    """
+    *outer, rows, columns = shape
+    row_bytes = columns * element_bytes
+    run_bytes = row_bytes & -row_bytes
+    if not 2 * VECTOR_BYTES <= run_bytes < LINE_BYTES:
+        return None
+    bits = (run_bytes // VECTOR_BYTES).bit_length() - 1
+    base = (VECTOR_BYTES // element_bytes).bit_length() - 1
+    run = run_bytes // element_bytes
+    axes: list[tuple[Mode, ...]] = []
+    stride = rows * columns
+    for extent in reversed(outer):
+        axes.insert(0, (Mode(extent, stride),))
+        stride *= extent
+    runs = columns // run
+    axes.append((Mode(rows, columns),))
+    axes.append((Mode(run, 1), Mode(runs, run)) if runs > 1 else (Mode(run, 1),))
+    return Layout(tuple(axes), Swizzle(bits, base, 3))
 
 
 def swizzled(shape: tuple[int, ...], element_bytes: int) -> Layout | None:

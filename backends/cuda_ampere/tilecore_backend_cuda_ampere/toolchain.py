@@ -63,7 +63,7 @@ def compile_cubin(
         ResourceError: the assembler found that a kernel does not fit.
     """
     text = f'#include "{headers.name}"\n#line 1 "{source.kernels[0].name}.cu"\n{source.text}'
-    arguments = nvrtc_arguments(target.arch, options, headers.folders)
+    arguments = (*nvrtc_arguments(target.arch, options, headers.folders), *_without_cache())
     best = _compile(source, text, arguments)
     for level in REGISTER_USAGE_LEVELS:
         if not _spilled(best):
@@ -71,6 +71,14 @@ def compile_cubin(
         other = (*arguments, f"--ptxas-options=--register-usage-level={level}")
         best = min(best, _compile(source, text, other), key=_spilled)
     return best
+
+
+@functools.lru_cache(maxsize=1)
+def _without_cache() -> tuple[str, ...]:
+    """NVRTC keeps a cache of its own where a driver is, and code from it comes without the
+    assembler's log: registers and spills would be unknown. Ours keeps both."""
+    _, major, _ = _nvrtc().nvrtcVersion()
+    return ("--no-cache",) if major >= 13 else ()
 
 
 def _spilled(artifact: Artifact) -> int:
