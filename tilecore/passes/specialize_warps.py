@@ -53,6 +53,7 @@ from tilecore.passes.delayed_schedule import later_group
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.masks import GROUP, group_number, steps_of_groups
 from tilecore.passes.persistent_delayed import persistent_delayed
+from tilecore.passes.persistent_resident import persistent_resident
 from tilecore.passes.persistent_tiles import (
     chained_tile,
     cluster_axis,
@@ -115,6 +116,7 @@ class _Specializer(SharedLoads):
             kernel = kernel or persistent_delayed(self, loop, plans[0], staying)
             if kernel is None and not any(isinstance(s, Copy) and s.fills_shared for s in staying):
                 kernel = self.persistent(loop, plans[0], staying, chained=False)
+            kernel = kernel or persistent_resident(self, loop, plans[0], staying)
             if kernel is not None:
                 return kernel
         producer: list[Stmt] = []

@@ -67,15 +67,15 @@ def test_tiles_are_added_in_bulk() -> None:
 
 
 def test_contractions_are_waited_for_where_they_must_be() -> None:
-    """Order of starts and waits in a step; one barrier of the block."""
+    """Order of starts and waits in a step; one barrier of the block in it, one a tile."""
     text = scheduled(Problem(1, 1, 1024, 128, "float16", has_lse=True))
-    loop = text[text.index("for step in serial(0, 16)") : text.index("bulk.finish")]
+    loop = text[text.index("for step in serial(0, 16)") : text.index("parallel (j_2")]
     events = re.findall(
-        r"gemm [^>]*-> (\w+)|(store)_fragment|contraction\.(wait)\((\d)|(sync_block)|empty_2\[",
+        r"gemm [^>]*-> (\w+)|(store)_fragment|contraction\.(wait)\((\d)|(sync_block)"
+        r"|arrive\(&(\w)\w*_empty",
         loop,
     )
-    found = ["".join(event) or "release" for event in events]
-    assert found == [
-        "weights", "slopes", "wait1", "wait0", "release", "dv", "sync_block", "dq", "dk",
-        "wait1", "release", "store", "wait0", "release",
+    assert ["".join(event) for event in events] == [
+        "weights", "slopes", "wait1", "wait0", "r", "dv", "sync_block", "dq", "dk", "wait1", "g",
+        "store", "wait0", "q", "k", "v", "sync_block",
     ]  # fmt: skip

@@ -121,9 +121,10 @@ TC_DEVICE void store_tile(TC_REGISTERS(Sum) registers, tc::shared_pointer<T> sta
   }
 }
 
-// The end of a lane's bulk stores: shared memory may go, global memory holds them.
+// The copy engine has read all that a lane handed to it: shared memory may go. Global memory holds it
+// at the end of the launch; nothing in the launch reads it.
 TC_DEVICE void finish_stores(int lane) {
-  if (lane == 0) bulk_store_wait<0>();
+  if (lane == 0) bulk_store_wait_read<0>();
 }
 
 }  // namespace hopper
