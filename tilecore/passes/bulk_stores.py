@@ -102,4 +102,5 @@ def _are_apart(region: Region, other: Stmt) -> bool:
     """True for a copy of a fragment to another part of the same buffer."""
     if not isinstance(other, Copy) or other.src.buffer == region.buffer:
         return False
-    return box_of(region, Ranges()).is_disjoint(box_of(other.dst, Ranges()))
+    ranges = Ranges()
+    return box_of(region, ranges).is_disjoint(box_of(other.dst, ranges), ranges)

@@ -72,7 +72,7 @@ def persistent_resident(
         None if equal else own.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
         for side in ("loaded", "used")
     )
-    ahead = [*lets]
+    ahead: list[Stmt] = [*lets]
     for copy, ring in zip(loads, rings, strict=True):
         ahead += _load(copy, ring, filled)
     ahead += loading_tile(loop, groups, filled, own.names, loaded)
