@@ -91,6 +91,15 @@ def test_refused_source_comes_with_log_line_and_kept_text() -> None:
         assert "nonsense;" in file.read()
 
 
+def test_refused_source_names_the_authors_line() -> None:
+    text = (
+        "TC_KERNEL(128, 0) k(float* x) {\n  // mine.py:7: x[i] = 1\n  x[0] = 1.0f;\n"
+        "  // mine.py:8: x[i] = nonsense\n  x[0] = nonsense;\n  // mine.py:9: x[i] = 2\n}\n"
+    )
+    with pytest.raises(ToolchainError, match="generated for mine.py:8: x"):
+        compile_cubin(source(text), TARGET, CompileOptions())
+
+
 def test_static_shared_memory_over_the_limit_does_not_fit() -> None:
     text = """
 TC_KERNEL(128, 0) k(float* x) {

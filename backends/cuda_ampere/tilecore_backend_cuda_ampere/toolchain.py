@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -224,5 +225,19 @@ def _failure(
     command = " ".join(arguments)
     return ToolchainError(
         f"NVRTC refused the generated source ({status})\n{report}\n"
-        f"arguments: {command}\nsource kept in {kept}"
+        f"arguments: {command}\nsource kept in {kept}",
+        hint=_author_line(report, text),
     )
+
+
+def _author_line(report: str, text: str) -> str | None:
+    """Which of the author's lines the first refused line of a generated text came from."""
+    found = re.search(r"\.cu\((\d+)\): error", report)
+    if found is None:
+        return None
+    lines = text.splitlines()[2 : 2 + int(found.group(1))]  # behind #include and #line
+    for line in reversed(lines):
+        origin = re.match(r"\s*// (\S+:\d+): (.*)", line)
+        if origin is not None:
+            return f"generated for {origin.group(1)}: {origin.group(2)}"
+    return None
