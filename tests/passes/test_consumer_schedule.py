@@ -15,7 +15,7 @@ from tilecore.ir.stmts import For, Gemm, If, Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes import SCHEDULING_PASSES
 
-schedule = importlib.import_module("tilecore.passes.delayed_schedule")
+schedule = importlib.import_module("tilecore.passes.roles.delayed_schedule")
 
 ROWS, KEYS, DIM = 64, 32, 32
 

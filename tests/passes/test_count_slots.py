@@ -12,7 +12,7 @@ from tilecore.compiler import lower, program_of
 from tilecore.ir.expr import Binary, walk
 from tilecore.ir.stmts import For
 from tilecore.ir.visit import exprs_of, walk_stmts
-from tilecore.passes.count_slots import count_slots
+from tilecore.passes.lowering.count_slots import count_slots
 from tilecore.reference import run
 
 

@@ -10,8 +10,8 @@ from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.printer import format_program
 from tilecore.ir.verifier import verify
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.lane_branches import lane_branches
-from tilecore.passes.lanes_in_turn import lanes_in_turn
+from tilecore.passes.per_lane.lane_branches import lane_branches
+from tilecore.passes.per_lane.lanes_in_turn import lanes_in_turn
 from tilecore.testing.ir_assert import assert_rewrites
 
 HEAD = """

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
-from tilecore.passes.lower_fma import fma_layout
+from tilecore.passes.lowering.lower_fma import fma_layout
 from tilecore.passes.spread import (
     coordinate_arrays,
     default_spread,

@@ -12,28 +12,28 @@ from tilecore.hooks.context import Context
 from tilecore.ir.program import Program
 from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
-from tilecore.passes.count_slots import count_slots
 from tilecore.passes.defer_sums import defer_sums
 from tilecore.passes.hoist_allocations import hoist_allocations
-from tilecore.passes.hoist_offsets import hoist_offsets
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
-from tilecore.passes.lane_branches import lane_branches
-from tilecore.passes.lane_tiles import lane_tiles
-from tilecore.passes.lower_lanes import lower_lanes
+from tilecore.passes.lowering.count_slots import count_slots
+from tilecore.passes.lowering.hoist_offsets import hoist_offsets
+from tilecore.passes.lowering.lower_lanes import lower_lanes
+from tilecore.passes.lowering.plain_divisions import plain_divisions
 from tilecore.passes.mark_scheduled import mark_scheduled
 from tilecore.passes.normalize_tiles import normalize_tiles
 from tilecore.passes.overlap_launches import overlap_launches
+from tilecore.passes.per_lane.lane_branches import lane_branches
+from tilecore.passes.per_lane.lane_tiles import lane_tiles
 from tilecore.passes.pipeline_loops import pipeline_loops
-from tilecore.passes.plain_divisions import plain_divisions
 from tilecore.passes.plan_shared_memory import plan_shared_memory
 from tilecore.passes.publish_writes import publish_writes
 from tilecore.passes.reduction_plan import reduction_plan
 from tilecore.passes.resolve_aliases import resolve_aliases
-from tilecore.passes.specialize_warps import specialize_warps
+from tilecore.passes.roles.specialize_warps import specialize_warps
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.stage_stores import stage_stores
-from tilecore.passes.take_turns import take_turns
+from tilecore.passes.turns.take_turns import take_turns
 from tilecore.passes.unbounded_nests import unbounded_nests
 
 Pass = Callable[[Program, Context], Program]

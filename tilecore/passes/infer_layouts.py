@@ -22,7 +22,7 @@ from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.contraction import gemm_shape, select_atom, tile_mma
 from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
-from tilecore.passes.lower_fma import fma_layout
+from tilecore.passes.lowering.lower_fma import fma_layout
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 from tilecore.passes.spread import (
     compact_registers,

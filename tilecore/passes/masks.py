@@ -35,8 +35,8 @@ from tilecore.ir.stmts import (
     Store,
 )
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.lane_scope import LaneScope
-from tilecore.passes.ring import inlined
+from tilecore.passes.lowering.lane_scope import LaneScope
+from tilecore.passes.roles.ring import inlined
 
 IDLE_HINT = "masked_is_idle"
 """Of a loop: a step changes nothing in rows of which its mask leaves nothing."""

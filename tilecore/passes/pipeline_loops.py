@@ -55,7 +55,7 @@ from tilecore.passes.producers import (
     writes,
 )
 from tilecore.passes.register_ahead import RegisterAhead, can_wait
-from tilecore.passes.ring import inlined, substituted
+from tilecore.passes.roles.ring import inlined, substituted
 from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
 from tilecore.passes.stagger import Staggered, form_of
 

@@ -39,7 +39,7 @@ from tilecore.ir.stmts import (
 )
 from tilecore.passes.elementwise import VECTOR_BYTES
 from tilecore.passes.producers import Producer, mentions
-from tilecore.passes.ring import substituted
+from tilecore.passes.roles.ring import substituted
 from tilecore.passes.scopes import static, whole
 from tilecore.passes.spread import default_spread
 

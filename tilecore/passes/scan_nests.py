@@ -86,7 +86,7 @@ class _Scanner:
         return Buffer(self.names.fresh("running"), (), self.region.dtype, Scope.LOCAL)
 
     def neutral(self) -> Expr:
-        from tilecore.passes.lower_reduction import neutral
+        from tilecore.passes.lowering.lower_reduction import neutral
 
         return neutral(self.scan.op, self.region.dtype)
 

@@ -33,8 +33,8 @@ from tilecore.ir.expr import TRUE, Expr, Var, binary, const, dtype_of_expr, free
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.stmts import Allocate, Block, Copy, For, Gemm, Intrinsic, Let, LoopKind, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
-from tilecore.passes.alternate_operands import CALM, IN_ORDER, URGENT
 from tilecore.passes.hold_operands import HELD, layout_in_registers
+from tilecore.passes.lowering.alternate_operands import CALM, IN_ORDER, URGENT
 from tilecore.passes.plan_shared_memory import size_of
 from tilecore.passes.producers import Producer, any_writes, mentions
 from tilecore.passes.register_ahead import Ahead, RegisterAhead

@@ -16,7 +16,7 @@ from tilecore.ir.layout import Layout, Mode
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Alias, Allocate, Copy, Fill, Gemm, Intrinsic, Stmt
 from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
-from tilecore.passes.lanes_in_turn import lanes_in_turn
+from tilecore.passes.per_lane.lanes_in_turn import lanes_in_turn
 
 from .gemm_kernels import GemmPlan, plan_gemm
 from .host import HostCpu

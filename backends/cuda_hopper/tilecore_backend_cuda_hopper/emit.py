@@ -17,7 +17,7 @@ from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
-from tilecore.passes.teams import teams_of
+from tilecore.passes.turns.teams import teams_of
 from tilecore.target import Target
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts

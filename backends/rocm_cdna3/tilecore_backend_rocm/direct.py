@@ -21,7 +21,7 @@ from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Copy
 from tilecore.passes.async_copies import piece
-from tilecore.passes.bounded_moves import LARGEST_BYTES
+from tilecore.passes.lowering.bounded_moves import LARGEST_BYTES
 from tilecore.passes.memory_order import is_dense
 
 OPTION = "direct_to_lds"

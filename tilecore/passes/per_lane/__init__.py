@@ -1,0 +1,1 @@
+"""Programs written per lane, and such programs as nests for targets without lanes."""

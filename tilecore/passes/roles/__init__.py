@@ -1,0 +1,1 @@
+"""Kernels whose warps have roles: producers that load, consumers that compute; blocks that stay."""

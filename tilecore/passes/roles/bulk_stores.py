@@ -1,0 +1,106 @@
+"""Which stores of a kernel the copy engine takes over, and what they leave through."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import DType
+from tilecore.ir.layout import FragmentLayout, Layout
+from tilecore.ir.ranges import Ranges
+from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, If, Intrinsic, Stmt
+from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.passes.memory_effects import box_of
+from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
+from tilecore.passes.roles.bulk_copies import BulkCopies
+from tilecore.passes.roles.deferred_store import DeferredStore, deferred_store
+from tilecore.passes.scopes import whole
+
+
+class BulkStores(BulkCopies):
+    """One kernel, with its stores on their way through staging buffers."""
+
+    def stored(self, stmt: Stmt, instead: Block = ()) -> Stmt:
+        """A copy of a fragment to global memory, or its addition to what is there, through the copy
+        engine, where it takes it; also under a condition that all lanes of the block share.
+
+        `instead` are statements that do not run where this one does.
+        """
+        if isinstance(stmt, If) and self.is_pure(stmt.condition):
+            then = tuple(self.stored(s, (*instead, *stmt.otherwise)) for s in stmt.then)
+            otherwise = tuple(self.stored(s, (*instead, *stmt.then)) for s in stmt.otherwise)
+            return dataclasses.replace(stmt, then=then, otherwise=otherwise)
+        hints: tuple[tuple[str, bool], ...] = ()
+        original = stmt
+        if isinstance(stmt, Atomic) and isinstance(stmt.value, Region) and stmt.op == "add":
+            if stmt.memory_order != "relaxed":
+                return stmt
+            stmt, hints = Copy(stmt.value, stmt.dst, (), stmt.loc), (("adds", True),)
+        if not isinstance(stmt, Copy) or stmt.src.buffer.scope is not Scope.FRAGMENT:
+            return original
+        if stmt.dst.buffer.scope is not Scope.GLOBAL:
+            return original
+        never = {id(s) for s in walk_stmts(instead)}
+        others = [
+            s
+            for s in walk_stmts(self.kernel.body)
+            if id(s) not in never and not any(inner is original for inner in walk_stmts((s,)))
+        ]
+        if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
+            return original
+        answer = self.bulk_plan(stmt)
+        if answer is None or answer.staging is None:
+            return original
+        staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
+        args = (stmt.src, stmt.dst, whole(staging))
+        return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
+
+    def with_bulk_adds(self, loop: For) -> For:
+        """The loop with its additions of fragments to global memory through the copy engine; the
+        loop itself where there are none."""
+        body = tuple(self.stored(s) if isinstance(s, Atomic) else s for s in loop.body)
+        if all(new is old for new, old in zip(body, loop.body, strict=True)):
+            return loop
+        return dataclasses.replace(loop, body=body)
+
+    def staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
+        """A buffer through which fragments leave; stores one after the other use the same."""
+        for stmt in self.common:
+            if not isinstance(stmt, Allocate) or stmt.buffer.name not in self.stages:
+                continue
+            if (stmt.buffer.dtype, self.layouts[stmt.buffer.name]) == (dtype, layout):
+                return stmt.buffer
+        made = self.names.buffer(name, layout.shape, dtype, Scope.SHARED)
+        self.layouts[made.name] = layout
+        self.stages.add(made.name)
+        self.common.append(Allocate(made))
+        return made
+
+    def deferred(self, loop: For, staying: list[Stmt], rest: list[Stmt]) -> DeferredStore | None:
+        """The tile's store, if the next tile's first steps can run above it."""
+        copy = staying[-1]
+        if not isinstance(copy, Copy) or rest[-1] is copy:
+            return None
+        answer = self.bulk_plan(copy)
+        layout = self.layouts.get(copy.src.buffer.name)
+        if answer is None or not isinstance(layout, FragmentLayout):
+            return None
+        return deferred_store(loop, rest, layout, answer.rounds, self.names)
+
+    def fits_memory(self, barriers: int) -> bool:
+        """True when all shared buffers, and so many buffers of barriers, fit side by side."""
+        shared = [s.buffer for s in self.common if isinstance(s, Allocate)]
+        total = sum(
+            -(-size_of(buffer, layout) // ALIGNMENT) * ALIGNMENT
+            for buffer in shared
+            if isinstance(layout := self.layouts[buffer.name], Layout)
+        )
+        return total + barriers * ALIGNMENT <= self.context.target.smem_bytes
+
+
+def _are_apart(region: Region, other: Stmt) -> bool:
+    """True for a copy of a fragment to another part of the same buffer."""
+    if not isinstance(other, Copy) or other.src.buffer == region.buffer:
+        return False
+    ranges = Ranges()
+    return box_of(region, ranges).is_disjoint(box_of(other.dst, ranges), ranges)

@@ -1,0 +1,127 @@
+"""Blocks that stay, for kernels that load some operands once a tile and walk others, three
+contractions or more a step (`in_flight`).
+
+    for each tile of a block:
+      producers: wait until the last tile's resident operands are free; load; the loop's copies
+      consumers: wait for the resident operands; the loop; release them; the rest of the tile
+
+Producers load the next tile's operands while consumers store this one's results. Tiles come in the
+grid's order, from the launch's counter where they make unequally many steps, else in rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from tilecore.hooks.records import PipelinePlan
+from tilecore.ir.buffers import Scope
+from tilecore.ir.dtypes import int32
+from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import BlockOrder, Kernel
+from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
+from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.roles.deferred_store import is_held
+from tilecore.passes.roles.in_flight import in_flight_steps, worth_it
+from tilecore.passes.roles.persistent_tiles import (
+    count_steps,
+    loading_tile,
+    makes_equal_steps,
+    may_persist,
+    persistent_kernel,
+    step_base,
+)
+from tilecore.passes.roles.ring import Ring
+from tilecore.passes.roles.schedule_pieces import renamed
+from tilecore.passes.scopes import static
+
+if TYPE_CHECKING:
+    from tilecore.passes.roles.specialize_warps import _Specializer
+
+
+def persistent_resident(
+    own: _Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt]
+) -> Kernel | None:
+    """The kernel with blocks that stay; None, and nothing changed, where it does not fit."""
+    if not worth_it(loop, own.runs_beside) or not may_persist(own.kernel, loop):
+        return None
+    loads = [s for s in staying if isinstance(s, Copy) and s.fills_shared]
+    if not loads or not all(own.fits_once(s, staying) for s in loads):
+        return None
+    if not all(_only_for(s, loop, staying) for s in loads):
+        return None
+    before = dict(own.layouts), dict(own.slotted), list(own.common), own.kernel
+    own.kernel = dataclasses.replace(
+        own.kernel, block_order=own.kernel.block_order or BlockOrder(1)
+    )
+    groups = own.groups(loop, plan)
+    lets = tuple(s for s in own.common if isinstance(s, Let))
+    equal = makes_equal_steps(own.kernel, loop, lets)
+    rings = [_ring(own, copy) for copy in loads]
+    own.common = [s for s in own.common if not isinstance(s, Let)]
+    kernel, first = persistent_kernel(own.kernel, own.names, 1)
+    walk = own.tile_walk(first, 1, plan, equal)
+    warps = own.kernel.threads // own.context.target.lanes_per_warp
+    every = [*(g.ring for g in groups), *rings, *([walk.ring] if walk.ring else [])]
+    inits = [stmt for ring in every for stmt in ring.declarations(warps)]
+    taken, filled = (Var(own.names.fresh(name)) for name in ("round", "round_ahead"))
+    loaded, used = (
+        None if equal else own.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
+        for side in ("loaded", "used")
+    )
+    ahead: list[Stmt] = [*lets]
+    for copy, ring in zip(loads, rings, strict=True):
+        ahead += _load(copy, ring, filled)
+    ahead += loading_tile(loop, groups, filled, own.names, loaded)
+    producer = [
+        *(() if loaded is None else (Allocate(loaded, const(0)),)),
+        *renamed(walk.tiles(filled, tuple(ahead), is_producer=True), own.names),
+    ]
+    work: list[Stmt] = [*lets]
+    adding = own.with_bulk_adds(loop)
+    for stmt in staying:
+        if stmt is loop:
+            work += [ring.wait_full(taken) for ring in rings]
+            base = Var(own.names.fresh("step_base"))
+            step = binary("add", base, loop.var)
+            body = (*in_flight_steps(adding, groups, step),)
+            work.append(Let(base, step_base(loop, taken, used)))
+            work.append(dataclasses.replace(loop, body=body, kind=LoopKind.SERIAL, pipeline=None))
+            work += count_steps(loop, base, used)
+            # One barrier a tile: what lanes shared in its last step is free for the next tile.
+            work += [*(ring.release(taken, 0) for ring in rings), BARRIER]
+        elif not any(stmt is copy for copy in loads):
+            work.append(own.stored(stmt))
+    consumer = [
+        *(() if used is None else (Allocate(used, const(0)),)),
+        *walk.tiles(taken, tuple(work), is_producer=False),
+    ]
+    if any(is_held(s) for s in walk_stmts(tuple(work))):
+        consumer.append(Intrinsic("bulk.finish"))
+    if not groups or not own.fits_memory(2 * len(every)):
+        own.layouts, own.slotted, own.common, own.kernel = before
+        return None
+    own.kernel = kernel
+    return own.assemble(inits, producer, consumer, plan.producer_warps)
+
+
+def _only_for(copy: Copy, loop: For, staying: list[Stmt]) -> bool:
+    """True when nothing but the loop, which comes later, reads what a copy brings."""
+    readers = [s for s in staying if s is not copy and copy.dst.buffer in buffers_in((s,))]
+    return [s for s in readers if not isinstance(s, Allocate)] == [loop]
+
+
+def _ring(own: _Specializer, copy: Copy) -> Ring:
+    """One slot, which is filled again in each round."""
+    ring = own.ring((copy,), 1, None)
+    own.layouts[ring.empty.name] = Layout.row_major((1,))
+    return ring
+
+
+def _load(copy: Copy, ring: Ring, round_: Expr) -> list[Stmt]:
+    total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
+    load = Intrinsic("bulk.load", (copy.src, copy.dst, ring.full_at(round_)), (), copy.loc)
+    return [ring.wait_empty(round_), ring.expect(round_, total), load]

@@ -1,0 +1,1 @@
+"""Chained contractions of wide results: tiles by turns of two teams of warps."""
