@@ -39,7 +39,7 @@ from tilecore.passes.roles.taken_tiles import Walk, taken_ring, walk_taken
 from tilecore.passes.scopes import static, with_hint
 
 if TYPE_CHECKING:
-    from tilecore.passes.roles.specialize_warps import _Specializer
+    from tilecore.passes.roles.specialize_warps import Specializer
 
 SECTION_BYTES = 32 << 20
 """Operands of the tiles in one section: fits the second-level cache (docs/performance-log.md)."""
@@ -75,7 +75,7 @@ class Parts:
 
 
 def persistent_delayed(
-    own: _Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt]
+    own: Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt]
 ) -> Kernel | None:
     """The kernel with blocks that stay; None, and `own` as it was, when it does not fit."""
     kernel = own.kernel
@@ -97,7 +97,7 @@ def persistent_delayed(
 
 
 def _parts(
-    own: _Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt], slots: int
+    own: Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt], slots: int
 ) -> Parts | None:
     once = [s for s in staying if isinstance(s, Copy) and own.fits_once(s, staying)]
     groups = own.groups(loop, plan)
@@ -122,7 +122,7 @@ def _is_short(loop: For) -> bool:
     return isinstance(loop.extent, Const) and int(loop.extent.value) < FEWEST_SHARED_STEPS
 
 
-def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
+def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     kernel, names = own.kernel, own.names
     lets = tuple(s for s in own.common if isinstance(s, Let))
     own.common = [s for s in own.common if not isinstance(s, Let)]
@@ -167,7 +167,7 @@ def _assemble(own: _Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     return own.assemble(inits, list(producer), consumer, plan.producer_warps)
 
 
-def _loads(own: _Specializer, parts: Parts, round_: Var, base: Var) -> list[Stmt]:
+def _loads(own: Specializer, parts: Parts, round_: Var, base: Var) -> list[Stmt]:
     """What the producer does for one tile."""
     result: list[Stmt] = []
     for group in parts.once:
@@ -179,9 +179,7 @@ def _loads(own: _Specializer, parts: Parts, round_: Var, base: Var) -> list[Stmt
     return [*result, *producer_loop(parts.loop, parts.groups, parts.later, own.names, base)]
 
 
-def _work(
-    own: _Specializer, parts: Parts, plan: PipelinePlan, round_: Var, base: Var
-) -> list[Stmt]:
+def _work(own: Specializer, parts: Parts, plan: PipelinePlan, round_: Var, base: Var) -> list[Stmt]:
     """What consumers do for one tile."""
     slots = slots_of(parts.once, round_)
     users = {
@@ -226,13 +224,13 @@ def _extents(kernel: Kernel) -> list[int]:
     return [int(extent.value) for extent in kernel.grid if isinstance(extent, Const)]
 
 
-def _total(own: _Specializer, parts: Parts) -> int:
+def _total(own: Specializer, parts: Parts) -> int:
     """Tiles, or clusters of them."""
     length, *others = _extents(own.kernel)
     return -(-length // parts.cluster) * math.prod(others)
 
 
-def _tile_loop(own: _Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
+def _tile_loop(own: Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
     total = const(_total(own, parts))
     start, blocks = place_of(first, parts.cluster)
     rounds = binary("add", binary("sub", total, const(1)), blocks)
@@ -249,7 +247,7 @@ def _tile_loop(own: _Specializer, parts: Parts, first: Var, round_: Var, body: B
     return For(round_, const(0), rounds, const(1), (Let(tile, at), guarded), loc=loc)
 
 
-def _places(own: _Specializer, parts: Parts, tile: Var, first: Var) -> Block:
+def _places(own: Specializer, parts: Parts, tile: Var, first: Var) -> Block:
     """The grid's variables from a tile's number: first axis fastest, or slowest in a section."""
     kernel, names = own.kernel, own.names
     length, *others = _extents(kernel)

@@ -39,11 +39,11 @@ from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.scopes import static
 
 if TYPE_CHECKING:
-    from tilecore.passes.roles.specialize_warps import _Specializer
+    from tilecore.passes.roles.specialize_warps import Specializer
 
 
 def persistent_resident(
-    own: _Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt]
+    own: Specializer, loop: For, plan: PipelinePlan, staying: list[Stmt]
 ) -> Kernel | None:
     """The kernel with blocks that stay; None, and nothing changed, where it does not fit."""
     if not worth_it(loop, own.runs_beside) or not may_persist(own.kernel, loop):
@@ -114,7 +114,7 @@ def _only_for(copy: Copy, loop: For, staying: list[Stmt]) -> bool:
     return [s for s in readers if not isinstance(s, Allocate)] == [loop]
 
 
-def _ring(own: _Specializer, copy: Copy) -> Ring:
+def _ring(own: Specializer, copy: Copy) -> Ring:
     """One slot, which is filled again in each round."""
     ring = own.ring((copy,), 1, None)
     own.layouts[ring.empty.name] = Layout.row_major((1,))

@@ -89,12 +89,12 @@ def specialize_warps(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
-        return _Specializer(kernel, names, context).run() or kernel
+        return Specializer(kernel, names, context).run() or kernel
 
     return per_kernel(program, visit)
 
 
-class _Specializer(SharedLoads):
+class Specializer(SharedLoads):
     """Rewrites one kernel, or finds that it does not fit."""
 
     def run(self) -> Kernel | None:

@@ -20,10 +20,10 @@ from tilecore.passes.turns.teams import team_of, teams_of
 from tilecore.passes.turns.turns_schedule import Turns, columns_of, turns_loop, turns_of
 
 if TYPE_CHECKING:
-    from tilecore.passes.roles.specialize_warps import _Specializer
+    from tilecore.passes.roles.specialize_warps import Specializer
 
 
-def turns_kernel(own: _Specializer) -> Kernel | None:
+def turns_kernel(own: Specializer) -> Kernel | None:
     """The kernel with its warp roles; None when its copies are not a copy engine's."""
     kernel = own.kernel
     team = team_of(kernel)
@@ -72,7 +72,7 @@ def turns_kernel(own: _Specializer) -> Kernel | None:
     return own.assemble(inits, producer, consumer, plan.producer_warps)
 
 
-def _in_parts(own: _Specializer, turns: Turns) -> list[Group]:
+def _in_parts(own: Specializer, turns: Turns) -> list[Group]:
     """The loop's copies in two parts, if each team adds up half of the columns of what is copied:
     each part has barriers of its own, so that it is filled again when its team is done with it."""
     (group,) = turns.groups
@@ -105,7 +105,7 @@ def _in_parts(own: _Specializer, turns: Turns) -> list[Group]:
     return found
 
 
-def _paired(own: _Specializer, loop: For, groups: list[Group], plan: PipelinePlan) -> list[Group]:
+def _paired(own: Specializer, loop: For, groups: list[Group], plan: PipelinePlan) -> list[Group]:
     """The groups, loaded by neighbours along the first grid axis for one another, with the kernel
     made of clusters: where all copies and the number of steps are the same for them."""
     kernel = own.kernel
