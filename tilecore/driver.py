@@ -131,10 +131,10 @@ def _to_entry(artifact: Artifact) -> CacheEntry:
 
 
 def _from_entry(entry: CacheEntry) -> Artifact:
-    resources = tuple(
-        KernelResources(**{**one, "notes": tuple(one["notes"])})
-        for one in entry.record["resources"]
-    )
+    records: list[dict[str, Any]] = entry.record["resources"]
+    for one in records:
+        one["notes"] = tuple(one["notes"])
+    resources = tuple(KernelResources(**one) for one in records)
     return Artifact(entry.parts["binary"], entry.record["format"], resources, entry.record["log"])
 
 

@@ -124,7 +124,8 @@ class EmulatedLauncher:
         flat = np.empty(0, np.uint8)
         if elements:
             total = elements * argument.dtype.bytes
-            flat = np.frombuffer((ctypes.c_uint8 * total).from_address(int(value)), np.uint8)
+            memory: Any = (ctypes.c_uint8 * total).from_address(int(value))
+            flat = np.frombuffer(memory, np.uint8)
         return EmulatedMemory(flat, writable=argument.name in self._written)
 
 

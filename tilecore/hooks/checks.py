@@ -67,23 +67,23 @@ def check_result(backend: str, hook: str, arguments: dict[str, Any], result: Any
         raise BackendError(
             f"backend {backend!r}: wrong answer to {hook}", expected=kind, got=result
         )
-    if hook == "tilecore_create_launcher" and not callable(result):
-        raise BackendError(f"backend {backend!r}: the launcher is not callable", got=result)
     if hook == "tilecore_choose_layout":
         _check_layout(backend, arguments["request"].buffer, result)
     if hook == "tilecore_plan_pipeline":
         _check_plan(backend, arguments["request"].loop, result)
+    if hook == "tilecore_create_launcher" and not callable(result):
+        raise BackendError(f"backend {backend!r}: the launcher is not callable", got=result)
     return result
 
 
 def _check_targets(backend: str, result: Any) -> tuple[Target, ...]:
-    targets = tuple(result or ())
+    targets: tuple[Any, ...] = tuple(result or ())
     if not targets or not all(isinstance(target, Target) for target in targets):
         raise BackendError(f"backend {backend!r} describes no targets", got=result)
     return targets
 
 
-def _merge_rules(backend: str, results: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_rules(backend: str, results: list[Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for rules in reversed(results):  # pluggy asks the last registered first
         if not isinstance(rules, Mapping):

@@ -140,7 +140,7 @@ def tilecore_schedule(program: Program, target: Target, options: CompileOptions)
 
 
 @hookspec
-def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
+def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule] | None:
     """How this backend's own operations become text, by operation name.
 
     Of two rules with one name the later registered backend's wins.

@@ -92,9 +92,10 @@ def tensor_key(value: Any) -> TensorKey | None:
 
 def element_strides(value: Any) -> tuple[int, ...] | None:
     """Strides of an array in elements; None for what has none (a T.Tensor type)."""
-    stride = getattr(value, "stride", None)
+    stride: Any = getattr(value, "stride", None)
     if callable(stride):
-        return tuple(stride())
+        per_axis: Any = stride()
+        return tuple(per_axis)
     steps, size = getattr(value, "strides", None), getattr(value, "itemsize", None)
     if steps is None or not isinstance(size, int) or not size:
         return None

@@ -97,12 +97,14 @@ def ballot(predicate: Any) -> Scalar:
 
 def any_sync(predicate: Any, mask: Any = FULL_MASK) -> Scalar:
     """Whether the predicate holds in a lane of the warp."""
-    return _ballot("T.any_sync", predicate, mask) != 0
+    votes: Any = _ballot("T.any_sync", predicate, mask)
+    return votes != 0
 
 
 def all_sync(predicate: Any, mask: Any = FULL_MASK) -> Scalar:
     """Whether the predicate holds in all lanes of the warp."""
-    return _ballot("T.all_sync", predicate, mask, negate=True) == 0
+    votes: Any = _ballot("T.all_sync", predicate, mask, negate=True)
+    return votes == 0
 
 
 # --- reductions --------------------------------------------------------------------------------
@@ -185,5 +187,5 @@ def get_warp_group_idx(warp_size: Any = None, warps_per_group: Any = None) -> Sc
 def shuffle_elect(thread_extent: Any = 0) -> Scalar:
     """Whether this lane is the first of its group of `thread_extent` lanes (0: of the block)."""
     extent = ops.static_int(thread_extent, "thread_extent", at_least=0)
-    lane = _lane("T.shuffle_elect")
+    lane: Any = _lane("T.shuffle_elect")
     return (lane % extent if extent else lane) == 0

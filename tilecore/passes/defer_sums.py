@@ -136,6 +136,8 @@ def _adds(store: Store, part: Buffer) -> bool:
             for one, other in ((a, b), (b, a)):
                 if other == Load(part, store.indices) and _scaled(one, store, part):
                     return True
+        case _:
+            pass
     return False
 
 
@@ -149,6 +151,8 @@ def _scaled(value: Expr, store: Store, part: Buffer) -> bool:
                 held = {load.buffer for load in loads_in(other)}
                 if one == own and not held & {store.buffer, part}:
                     return True
+        case _:
+            pass
     return False
 
 

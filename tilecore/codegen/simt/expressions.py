@@ -124,14 +124,17 @@ class ExpressionPrinter:
         return f"{buffer.name} + {self.text(offset, 9)}"
 
     def _load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        if len(indices) > 1:
+        if not indices and buffer.scope is Scope.LOCAL:
+            return buffer.name
+        if len(indices) != 1:
             raise LoweringError(
                 f"an access of {buffer.name} was not lowered", expected="one offset", got=indices
             )
+        (offset,) = indices
         if buffer.scope is Scope.LOCAL:
-            return f"{buffer.name}[{self.text(indices[0])}]" if indices else buffer.name
+            return f"{buffer.name}[{self.text(offset)}]"
         space = "global" if buffer.scope is Scope.GLOBAL else "shared"
-        return f"tc::load_{space}({self.address(buffer, indices[0])})"
+        return f"tc::load_{space}({self.address(buffer, offset)})"
 
     # --- arithmetic ----------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def name_loaded_starts(stmt: Stmt, fresh: Callable[[str], str]) -> tuple[Block, 
             return start
         if start not in named:
             named[start] = Var(fresh("at"), dtype_of_expr(start))
-            lets.append(Let(named[start], start, stmt.loc))
+            lets.append(Let(named[start], start, getattr(stmt, "loc", None)))
         return named[start]
 
     def visit(value: object) -> object:

@@ -98,6 +98,7 @@ class Specializer(SharedLoads):
     """Rewrites one kernel, or finds that it does not fit."""
 
     def run(self) -> Kernel | None:
+        """The kernel with roles; None where it has none to gain or does not fit."""
         if teams_of(self.kernel) > 1:
             return turns_kernel(self)
         loops = [s for s in self.kernel.body if _is_pipelined(s)]
@@ -253,6 +254,7 @@ class Specializer(SharedLoads):
         )
 
     def plan(self, loop: For) -> PipelinePlan:
+        """How many slots the loop gets in the shared memory that is left, by the hook."""
         used = sum(
             size_of(buffer, layout)
             for buffer in buffers_in(self.kernel.body)
@@ -307,6 +309,7 @@ class Specializer(SharedLoads):
     def assemble(
         self, inits: list[Stmt], producer: list[Stmt], consumer: list[Stmt], extra: int
     ) -> Kernel:
+        """The kernel of both sides; `extra` warps more are the producers."""
         kernel = self.kernel
         width = self.context.target.lanes_per_warp
         tile_threads = kernel.threads * teams_of(kernel)
