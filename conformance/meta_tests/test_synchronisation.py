@@ -100,7 +100,7 @@ def _without(kernel: CompiledKernel, removed: re.Match[str]) -> CompiledKernel:
     return CompiledKernel(
         dataclasses.replace(lowered, source=source),
         None,
-        lambda: EmulatedLauncher(lowered.program, source, support),
+        lambda: EmulatedLauncher(lowered.program, source, support, kernel.target),
     )
 
 
