@@ -1,7 +1,8 @@
-"""Every kernel of the conformance suite becomes gfx942 code, in the short selection, too.
+"""Every kernel of the conformance suite becomes gfx942 code; half of them in the short selection.
 
 The suite's own level ``compile`` leaves most cases to long runs; here all are compiled, a part of
 them by each test, so that several processes share them. What spills is named: nothing else may.
+Every second case of each area is left to `make test-all`, which keeps `make test` short.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ SPILL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=pytest.mark.slow) if part % 2 else part for part in range(PARTS)],
+)
 def test_compiles_without_spills(compiler: Compiler, part: int) -> None:
     wrong: list[str] = []
     for case in CASES[part::PARTS]:
