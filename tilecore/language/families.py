@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tilecore.hooks.families import PACKAGE, families
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Call, Cast, dtype_of_expr
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.values import Scalar
+
+PACKAGE = __name__.rpartition(".")[0]
 
 
 def extra(operation: str, arguments: Sequence[Any], dtype: DType) -> Scalar:
@@ -73,6 +74,8 @@ class _Families(importlib.abc.MetaPathFinder):
         parent, _, family = fullname.rpartition(".")
         if parent != PACKAGE:
             return None
+        from tilecore.hooks.families import families  # plugins are looked for when one is asked for
+
         found = families().get(family)
         return (
             None if found is None else importlib.machinery.ModuleSpec(fullname, _Loader(found[0]))
