@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.expr import Expr, Load, Var, substitute, transform, walk
+from tilecore.ir.expr import Expr, Load, Var, rebuild, substitute, transform, walk
 from tilecore.ir.stmts import (
     Allocate,
     Atomic,
@@ -193,12 +193,38 @@ def substitute_block(block: Block, mapping: dict[Var, Expr]) -> Block:
     )
 
 
+def map_names(value: Any, visit: Callable[[Var | Buffer], Any]) -> Any:
+    """A statement, region or expression, or a tuple of them, with other variables and buffers.
+
+    `visit` answers for each of them, those that a statement binds or declares included.
+    """
+    if isinstance(value, Var | Buffer):
+        return visit(value)
+    if isinstance(value, Load):
+        return Load(visit(value.buffer), map_names(value.indices, visit))
+    if isinstance(value, Expr):
+        children = map_names(value.children, visit)
+        same = all(a is b for a, b in zip(children, value.children, strict=True))
+        return value if same else rebuild(value, children)
+    if isinstance(value, tuple):
+        return tuple(map_names(item, visit) for item in value)
+    if isinstance(value, Stmt | Region):
+        changes = {
+            field.name: map_names(getattr(value, field.name), visit)
+            for field in dataclasses.fields(value)
+            if field.name not in ("loc", "hints", "pipeline")
+        }
+        return dataclasses.replace(value, **changes)
+    return value
+
+
 __all__ = [
     "buffers_in",
     "child_blocks",
     "destinations",
     "exprs_of",
     "map_exprs",
+    "map_names",
     "map_stmts",
     "regions_of",
     "substitute",

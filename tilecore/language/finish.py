@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from tilecore.errors import Loc
-from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.expr import Expr, Load, Var, free_vars, rebuild
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.expr import Expr, Var, free_vars
 from tilecore.ir.program import Param, Program
-from tilecore.ir.stmts import Block, Stmt
+from tilecore.ir.visit import map_names
 from tilecore.language.builder import Builder
 from tilecore.language.global_layouts import apply_global_layouts
 from tilecore.language.locate import fail
@@ -68,14 +68,10 @@ def finish_program(builder: Builder, loc: Loc) -> Program:
     _check_known(builder, symbols, loc)
     workspaces = tuple(builder.workspaces)
     if builder.safe_values:
-        params = tuple(
-            _safe(param, builder.safe_values) if isinstance(param, Buffer) else param
-            for param in params
-        )
-        workspaces = tuple(_safe(buffer, builder.safe_values) for buffer in workspaces)
+        safe = functools.partial(_safe, values=builder.safe_values)
+        params, workspaces = map_names(params, safe), map_names(workspaces, safe)
         kernels = tuple(
-            dataclasses.replace(kernel, body=_safe_block(kernel.body, builder.safe_values))
-            for kernel in kernels
+            dataclasses.replace(kernel, body=map_names(kernel.body, safe)) for kernel in kernels
         )
     names = [param.name for param in params]
     outputs = tuple(names.index(name) for name in builder.outputs)
@@ -102,34 +98,7 @@ def _check_vars(expr: Expr, known: set[str], where: str, loc: Loc) -> None:
             )
 
 
-def _safe(buffer: Buffer, values: Mapping[str, float | int]) -> Buffer:
-    if buffer.name not in values:
-        return buffer
-    return dataclasses.replace(buffer, safe_value=values[buffer.name])
-
-
-def _safe_block(block: Block, values: Mapping[str, float | int]) -> Block:
-    return tuple(_safe_value(stmt, values) for stmt in block)
-
-
-def _safe_value(value: Any, values: Mapping[str, float | int]) -> Any:
-    """Rebuild anything that mentions a buffer with a safe value."""
-    if isinstance(value, Buffer):
-        return _safe(value, values)
-    if isinstance(value, Load):
-        indices = tuple(_safe_value(index, values) for index in value.indices)
-        return Load(_safe(value.buffer, values), indices)
-    if isinstance(value, Expr):
-        children = tuple(_safe_value(child, values) for child in value.children)
-        same = all(a is b for a, b in zip(children, value.children, strict=True))
-        return value if same else rebuild(value, children)
-    if isinstance(value, tuple):
-        return tuple(_safe_value(item, values) for item in value)
-    if isinstance(value, Stmt | Region):
-        changes = {
-            field.name: _safe_value(getattr(value, field.name), values)
-            for field in dataclasses.fields(value)
-            if field.name not in ("loc", "hints", "pipeline", "var", "vars")
-        }
-        return dataclasses.replace(value, **changes)
-    return value
+def _safe(name: Var | Buffer, values: Mapping[str, float | int]) -> Var | Buffer:
+    if not isinstance(name, Buffer) or name.name not in values:
+        return name
+    return dataclasses.replace(name, safe_value=values[name.name])

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Load, Var, const, free_vars, rebuild, walk
+from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.stmts import Alias, Allocate, Block, Copy, Fill, Intrinsic, Let, Parallel, Stmt
 from tilecore.ir.stmts import Store as StoreStmt
-from tilecore.ir.visit import buffers_in, exprs_of, substitute_block, walk_stmts
+from tilecore.ir.visit import buffers_in, exprs_of, map_names, substitute_block, walk_stmts
 from tilecore.language.builder import Builder, KernelState, current
 from tilecore.language.locate import caller_loc, fail, refuse
 
@@ -244,24 +244,4 @@ def _copied(held: Buffer, buffer: Buffer, block: tuple[Var, ...], *, store: bool
 
 def _renamed(value: Any, names: Mapping[str, Any]) -> Any:
     """Anything with other variables and buffers in it."""
-    if not names:
-        return value
-    if isinstance(value, Var | Buffer):
-        return names.get(value.name, value)
-    if isinstance(value, Load):
-        indices = tuple(_renamed(index, names) for index in value.indices)
-        return Load(names.get(value.buffer.name, value.buffer), indices)
-    if isinstance(value, Expr):
-        children = tuple(_renamed(child, names) for child in value.children)
-        same = all(a is b for a, b in zip(children, value.children, strict=True))
-        return value if same else rebuild(value, children)
-    if isinstance(value, tuple):
-        return tuple(_renamed(item, names) for item in value)
-    if isinstance(value, Stmt | Region):
-        changes = {
-            field.name: _renamed(getattr(value, field.name), names)
-            for field in dataclasses.fields(value)
-            if field.name not in ("loc", "hints", "pipeline")
-        }
-        return dataclasses.replace(value, **changes)
-    return value
+    return map_names(value, lambda name: names.get(name.name, name)) if names else value
