@@ -18,7 +18,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import variants
-
 from build import BuildError, Variant, compile_variant
 
 ROWS: list[dict] = []
