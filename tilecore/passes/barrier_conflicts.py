@@ -79,6 +79,7 @@ class Memo:
         self._steps: dict[int, tuple[Stmt, tuple[Step, ...]]] = {}
         self._at: dict[tuple[int, Var, Expr], tuple[Stmt, Stmt]] = {}
         self._written: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._names: dict[int, tuple[Effect, set[str], set[str]]] = {}
 
     def written(self, stmt: Stmt) -> frozenset[str]:
         """Buffers of any kind that the statement may write, or one inside it."""
@@ -93,6 +94,12 @@ class Memo:
         if id(stmt) not in self._steps:
             self._steps[id(stmt)] = (stmt, tuple(steps_of(stmt, ranges, self.lanes)))
         return self._steps[id(stmt)][1]
+
+    def names(self, effect: Effect) -> tuple[set[str], set[str]]:
+        """Variables and buffers that decide which elements are accessed, and those buffers."""
+        if id(effect) not in self._names:
+            self._names[id(effect)] = (effect, names_of(effect), _read_for(effect))
+        return self._names[id(effect)][1:]
 
     def at(self, stmt: Stmt, var: Var, value: Expr) -> Stmt:
         """A statement of a loop's body in the iteration where `var` is `value`."""
@@ -268,9 +275,12 @@ class _Walker:
             state.rewritten(written)
 
     def flush(self, phase: list[Effect], state: Pending, path: tuple[int | str, ...]) -> None:
+        if not phase:
+            return
         phase[:] = [self.resolved(effect) for effect in phase]
+        before = (*state.pending, *state.earlier, *state.in_flight)
         for later in phase:
-            for earlier in (*state.pending, *state.earlier, *state.in_flight):
+            for earlier in before:
                 if self.conflict(earlier, later):
                     self.conflicts.append(Conflict(earlier, later, path))
         for effect in phase:
@@ -279,10 +289,11 @@ class _Walker:
 
     def resolved(self, effect: Effect) -> Effect:
         """The effect without names that only stand for expressions."""
-        if not names_of(effect).isdisjoint(var.name for var in self.values):
+        names, buffers = self.memo.names(effect)
+        if not names.isdisjoint(var.name for var in self.values):
             effect = dataclasses.replace(effect, box=effect.box.replaced(self.values))
-        starts = [start for start, _ in effect.box.axes]
-        self.steering.update(load.buffer.name for start in starts for load in loads_in(start))
+            buffers = _read_for(effect)
+        self.steering |= buffers
         return effect
 
     def conflict(self, a: Effect, b: Effect) -> bool:
@@ -293,6 +304,11 @@ class _Walker:
                 return False
             return not a.box.is_disjoint(b.box, self.ranges)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)
+
+
+def _read_for(effect: Effect) -> set[str]:
+    """Buffers whose contents decide which elements are accessed."""
+    return {load.buffer.name for start, _ in effect.box.axes for load in loads_in(start)}
 
 
 def overlaps_of(kernel: Kernel) -> Overlaps:
