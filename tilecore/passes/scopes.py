@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 
 from tilecore.ir.buffers import Buffer, Region, Scope
@@ -42,14 +43,21 @@ class Names:
     """Gives names that the program does not use yet; the same ones for the same program."""
 
     def __init__(self, program: Program) -> None:
-        self._taken: set[str] = {param.name for param in program.params}
-        self._taken |= {buffer.name for buffer in program.workspaces}
-        self._taken |= {symbol.name for symbol in program.symbols}
+        self._program = program
+
+    @functools.cached_property
+    def _taken(self) -> set[str]:
+        """Names in use; gathered by the first who wants one, which many passes never do."""
+        program = self._program
+        taken = {param.name for param in program.params}
+        taken |= {buffer.name for buffer in program.workspaces}
+        taken |= {symbol.name for symbol in program.symbols}
         for kernel in program.kernels:
-            self._taken |= {kernel.name} | {var.name for var in kernel.grid_vars}
-            self._taken |= {buffer.name for buffer in buffers_in(kernel.body)}
+            taken |= {kernel.name} | {var.name for var in kernel.grid_vars}
+            taken |= {buffer.name for buffer in buffers_in(kernel.body)}
             for stmt in walk_stmts(kernel.body):
-                self._taken |= _bound_names(stmt)
+                taken |= _bound_names(stmt)
+        return taken
 
     def fresh(self, base: str) -> str:
         """`base`, or `base` with the lowest number that makes it new."""
