@@ -131,10 +131,10 @@ def _to_entry(artifact: Artifact) -> CacheEntry:
 
 
 def _from_entry(entry: CacheEntry) -> Artifact:
-    records: list[dict[str, Any]] = entry.record["resources"]
-    for one in records:
-        one["notes"] = tuple(one["notes"])
-    resources = tuple(KernelResources(**one) for one in records)
+    fields: list[dict[str, Any]] = [
+        {**one, "notes": tuple(one["notes"])} for one in entry.record["resources"]
+    ]
+    resources = tuple(KernelResources(**one) for one in fields)
     return Artifact(entry.parts["binary"], entry.record["format"], resources, entry.record["log"])
 
 
