@@ -8,7 +8,6 @@ NumPy, so that no layout is a special case.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +15,6 @@ import numpy as np
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, split_int
 
 Modes = tuple[FragmentMode, ...]
-
-
-def next_power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def default_spread(shape: tuple[int, ...], vector: int, threads: int) -> FragmentLayout:
@@ -231,8 +225,3 @@ def fits_shape(layout: FragmentLayout, shape: tuple[int, ...]) -> bool:
     return len(layout.axes) == len(shape) and all(
         have >= need for have, need in zip(layout.shape, shape, strict=True)
     )
-
-
-def elements_per_thread(shape: tuple[int, ...], threads: int) -> int:
-    """How many elements each thread gets at least."""
-    return max(1, math.prod(shape) // threads)
