@@ -24,7 +24,8 @@ from tilecore.ir.stmts import (
     Stmt,
 )
 from tilecore.ir.visit import buffers_in, walk_stmts
-from tilecore.passes.roles.ring import Group, Ring, inlined, writes_any
+from tilecore.passes.producers import any_writes
+from tilecore.passes.roles.ring import Group, Ring, inlined
 from tilecore.passes.scopes import Names, static
 
 
@@ -62,7 +63,7 @@ class BulkCopies:
         if any(var in bound and var not in self.known for var in free_vars(value)):
             return False
         return all(
-            node.buffer.scope is Scope.GLOBAL and not writes_any(self.kernel.body, node.buffer)
+            node.buffer.scope is Scope.GLOBAL and not any_writes(self.kernel.body, node.buffer)
             for node in walk(value)
             if isinstance(node, Load)
         )
@@ -117,14 +118,14 @@ class BulkCopies:
         target = copy.dst.buffer
         others = tuple(s for s in self.kernel.body if s is not copy)
         before = staying[: next(k for k, s in enumerate(staying) if s is copy)]
-        if writes_any(others, target) or target in buffers_in(tuple(before)):
+        if any_writes(others, target) or target in buffers_in(tuple(before)):
             return False
         starts = (*copy.src.starts, *copy.dst.starts)
         return all(self.is_pure(start) for start in starts) and self.is_bulk(copy)
 
     def is_bulk(self, copy: Copy) -> bool:
         """True when the copy engine takes the copy, and its source does not change."""
-        if writes_any(self.kernel.body, copy.src.buffer):
+        if any_writes(self.kernel.body, copy.src.buffer):
             return False
         return self.bulk_plan(copy) is not None
 

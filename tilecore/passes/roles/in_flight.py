@@ -19,7 +19,8 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Expr, const
 from tilecore.ir.stmts import Allocate, For, Gemm, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
-from tilecore.passes.roles.ring import Group, rebuffered, writes_any
+from tilecore.passes.producers import writes
+from tilecore.passes.roles.ring import Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import RunsBeside, asynchronous, slots_of
 
 FEWEST = 3
@@ -119,6 +120,6 @@ def _disturbs(stmt: Stmt, gemm: Gemm) -> bool:
     for operand in (gemm.a.buffer, gemm.b.buffer):
         if operand.scope is Scope.FRAGMENT and operand in touched and not isinstance(stmt, Gemm):
             return True
-        if operand.scope is Scope.SHARED and writes_any((stmt,), operand):
+        if operand.scope is Scope.SHARED and writes(stmt, operand):
             return True
     return False

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
-from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
-from tilecore.ir.visit import map_exprs, map_stmts, walk_stmts
-from tilecore.passes.memory_effects import READ, Effect, steps_of
+from tilecore.ir.stmts import Allocate, Copy, If, Intrinsic, Stmt, Store
+from tilecore.ir.visit import map_exprs, map_stmts
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +156,3 @@ def substituted(region: Region, lets: dict[Var, Expr], mapping: dict[Var, Expr])
     """A region at other values of variables; `lets` are inlined first."""
     starts = tuple(substitute(inlined(start, lets), mapping) for start in region.starts)
     return Region(region.buffer, starts, region.extents)
-
-
-def writes_any(body: Block, buffer: Buffer) -> bool:
-    """True when a statement of `body`, nested ones included, writes `buffer`."""
-    return any(
-        isinstance(step, Effect) and step.kind != READ and step.box.buffer.name == buffer.name
-        for stmt in walk_stmts(body)
-        for step in steps_of(stmt, Ranges())
-    )
