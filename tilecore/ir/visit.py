@@ -15,8 +15,11 @@ from tilecore.ir.stmts import (
     Block,
     Copy,
     Fill,
+    For,
     Gemm,
     Intrinsic,
+    Let,
+    Parallel,
     Reduce,
     Scan,
     Stmt,
@@ -68,6 +71,19 @@ def names_in(exprs: Iterable[Expr]) -> set[str]:
             elif isinstance(node, Load):
                 names.add(node.buffer.name)
     return names
+
+
+def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
+    """Variables that the statement itself binds."""
+    match stmt:
+        case Let(var=var) | For(var=var):
+            return (var,)
+        case Parallel(vars=variables):
+            return variables
+        case Atomic(previous=Var() as previous):
+            return (previous,)
+        case _:
+            return ()
 
 
 def destinations(stmt: Stmt) -> tuple[Buffer, ...]:
@@ -219,6 +235,7 @@ def map_names(value: Any, visit: Callable[[Var | Buffer], Any]) -> Any:
 
 
 __all__ = [
+    "bound_vars",
     "buffers_in",
     "child_blocks",
     "destinations",
@@ -226,6 +243,7 @@ __all__ = [
     "map_exprs",
     "map_names",
     "map_stmts",
+    "names_in",
     "regions_of",
     "substitute",
     "substitute_block",

@@ -31,6 +31,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify, simplify_node
 from tilecore.ir.visit import (
+    bound_vars,
     exprs_of,
     map_exprs,
     names_in,
@@ -209,7 +210,7 @@ def _is_dead(stmt: S.Stmt, live: set[str]) -> bool:
 
 def _names_read(stmt: S.Stmt) -> set[str]:
     """Variables and buffers in the statement's own fields, those that it declares left out."""
-    bound = {id(var) for var in _bound(stmt)}
+    bound = {id(var) for var in bound_vars(stmt)}
     names = _names_in_shapes(stmt) | {region.buffer.name for region in regions_of(stmt)}
     names |= names_in(top for top in exprs_of(stmt) if id(top) not in bound)
     match stmt:
@@ -220,18 +221,6 @@ def _names_read(stmt: S.Stmt) -> set[str]:
         case _:
             pass
     return names
-
-
-def _bound(stmt: S.Stmt) -> tuple[Var, ...]:
-    match stmt:
-        case S.Let(var=var) | S.For(var=var):
-            return (var,)
-        case S.Parallel(vars=variables):
-            return variables
-        case S.Atomic(previous=previous) if previous is not None:
-            return (previous,)
-        case _:
-            return ()
 
 
 def _names_in_shapes(stmt: S.Stmt) -> set[str]:

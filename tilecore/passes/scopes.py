@@ -11,8 +11,8 @@ from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Atomic, Block, For, Let, Parallel, Stmt
-from tilecore.ir.visit import BODY_FIELDS, buffers_in, walk_stmts
+from tilecore.ir.stmts import Block, For, Let, Parallel, Stmt
+from tilecore.ir.visit import BODY_FIELDS, bound_vars, buffers_in, walk_stmts
 
 
 def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
@@ -56,7 +56,7 @@ class Names:
             taken |= {kernel.name} | {var.name for var in kernel.grid_vars}
             taken |= {buffer.name for buffer in buffers_in(kernel.body)}
             for stmt in walk_stmts(kernel.body):
-                taken |= _bound_names(stmt)
+                taken |= {var.name for var in bound_vars(stmt)}
         return taken
 
     def fresh(self, base: str) -> str:
@@ -71,18 +71,6 @@ class Names:
     def buffer(self, base: str, shape: tuple[int, ...], dtype: DType, scope: Scope) -> Buffer:
         """A new buffer of constant shape."""
         return Buffer(self.fresh(base), tuple(const(e) for e in shape), dtype, scope)
-
-
-def _bound_names(stmt: Stmt) -> set[str]:
-    match stmt:
-        case For(var=var) | Let(var=var):
-            return {var.name}
-        case Parallel(vars=names):
-            return {var.name for var in names}
-        case Atomic(previous=Var(name=name)):
-            return {name}
-        case _:
-            return set()
 
 
 def whole(buffer: Buffer) -> Region:

@@ -23,7 +23,7 @@ from tilecore.ir.linear import Linear
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Block, Continue, For, LoopKind, Stmt, Store, WarpScope
-from tilecore.ir.visit import exprs_of, map_exprs, map_stmts, names_in, walk_stmts
+from tilecore.ir.visit import bound_vars, exprs_of, map_exprs, map_stmts, walk_stmts
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel, rewrite_block
 
 DIVISIONS = ("floormod", "floordiv")
@@ -48,6 +48,9 @@ class _Ring:
 
 def count_slots(program: Program, context: Context) -> Program:
     """See the module's text."""
+    bodies = (kernel.body for kernel in program.kernels)
+    if not any(isinstance(stmt, WarpScope) for body in bodies for stmt in walk_stmts(body)):
+        return program  # most programs: nobody asks for ranges
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
@@ -72,7 +75,7 @@ def _counted(loop: For, names: Names, ranges: Ranges) -> Block | None:
         return None
     if any(isinstance(stmt, Continue) for stmt in walk_stmts(loop.body)):
         return None  # would pass over the counting at the end
-    changing = {loop.var.name, *_changed_in(loop.body)}
+    changing = {var for stmt in walk_stmts((loop,)) for var in bound_vars(stmt)}
     rings: dict[tuple[object, int], _Ring] = {}
     for node in _divisions(loop.body):
         found = _place(node, loop.var, changing, ranges)
@@ -126,21 +129,8 @@ def _divisions(body: Block) -> list[Binary]:
     ]
 
 
-def _changed_in(body: Block) -> set[str]:
-    """Names that a loop's body binds or writes."""
-    changed: set[str] = set()
-    for stmt in walk_stmts(body):
-        for name in ("var", "previous"):
-            if isinstance(bound := getattr(stmt, name, None), Var):
-                changed.add(bound.name)
-        changed |= {var.name for var in getattr(stmt, "vars", ())}
-        if isinstance(stmt, Allocate | Store):
-            changed.add(stmt.buffer.name)
-    return changed
-
-
 def _place(
-    node: Binary, var: Var, changing: set[str], ranges: Ranges
+    node: Binary, var: Var, changing: set[Var], ranges: Ranges
 ) -> tuple[tuple[tuple[Expr, int], ...], int, int] | None:
     """(invariant terms, distance, divisor) of a division that goes round a ring with the loop."""
     if not isinstance(node.b, Const):
@@ -150,9 +140,10 @@ def _place(
         return None
     form = ranges.regrouped(node.a)  # no number of steps wraps
     terms = dict(form.terms)
-    if terms.pop(var, 0) != 1 or names_in(terms) & changing:
+    if terms.pop(var, 0) != 1:
         return None
-    if any(isinstance(part, Load) for term in terms for part in walk(term)):
+    parts = [part for term in terms for part in walk(term)]
+    if any(isinstance(part, Load) or part in changing for part in parts):
         return None
     return tuple(terms.items()), form.constant, slots
 

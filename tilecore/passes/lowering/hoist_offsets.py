@@ -38,6 +38,7 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, For, Intrinsic, Let, LoopKind, Stmt, Store
 from tilecore.ir.visit import (
     BODY_FIELDS,
+    bound_vars,
     buffers_in,
     exprs_of,
     map_exprs,
@@ -162,12 +163,7 @@ class _Hoister:
         self.around = around
         self.lets: list[Let] = []
         self.known = known
-        self.inside: set[Var] = set()
-        for stmt in walk_stmts((loop,)):
-            if isinstance(stmt, For | Let):
-                self.inside.add(stmt.var)
-            elif isinstance(stmt, Atomic) and stmt.previous is not None:
-                self.inside.add(stmt.previous)
+        self.inside = {var for stmt in walk_stmts((loop,)) for var in bound_vars(stmt)}
 
     def stmt(self, stmt: Stmt) -> Stmt:
         changes: dict[str, object] = {}
