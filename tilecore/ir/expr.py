@@ -234,6 +234,11 @@ def dtype_of_expr(expr: Expr) -> DType:
     return expr.dtype  # type: ignore[attr-defined, no-any-return]
 
 
+def as_dtype(expr: Expr, dtype: DType) -> Expr:
+    """`expr`, by a conversion unless it is of `dtype` already."""
+    return expr if dtype_of_expr(expr) == dtype else Cast(expr, dtype)
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """Yield `expr` and all expressions below it, parents first."""
     stack = [expr]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Cast, Expr, binary, const, dtype_of_expr
+from tilecore.ir.expr import Expr, as_dtype, binary, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Linear:
 
 
 def _added(total: Expr, term: Expr, coefficient: int, dtype: DType) -> Expr:
-    operand = term if dtype_of_expr(term) == dtype else Cast(term, dtype)
-    product = binary("mul", operand, const(abs(coefficient), dtype))
+    product = binary("mul", as_dtype(term, dtype), const(abs(coefficient), dtype))
     if total == const(0, dtype) and coefficient > 0:
         return product
     return binary("add" if coefficient > 0 else "sub", total, product)

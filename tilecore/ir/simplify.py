@@ -19,6 +19,7 @@ from tilecore.ir.expr import (
     Expr,
     Select,
     Unary,
+    as_dtype,
     binary,
     const,
     dtype_of_expr,
@@ -281,7 +282,7 @@ def _cast(node: Cast, ranges: Ranges) -> Expr | None:
                 return None
             # The step in the middle loses nothing, or loses only what the last one loses too.
             if target.bits <= middle.bits or ranges.wraps_never(node.a):
-                return inner if dtype_of_expr(inner) == target else Cast(inner, target)
+                return as_dtype(inner, target)
         case _:
             pass
     return _constant_if_known(node, ranges) if target.is_int else None

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Call, Cast, dtype_of_expr
+from tilecore.ir.expr import Call, as_dtype
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.values import Scalar
@@ -35,7 +35,7 @@ def extra(operation: str, arguments: Sequence[Any], dtype: DType) -> Scalar:
     """
     current().require_kernel(f"T.{operation.partition('.')[2]}")
     given = (ops.as_expr(value, f"operand of {operation}") for value in arguments)
-    cast = tuple(e if dtype_of_expr(e) == dtype else Cast(e, dtype) for e in given)
+    cast = tuple(as_dtype(e, dtype) for e in given)
     return Scalar(Call(operation, cast, dtype))
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import (
-    Cast,
     Const,
     Expr,
     Load,
     Var,
-    dtype_of_expr,
+    as_dtype,
     free_vars,
     walk,
 )
@@ -48,7 +47,7 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
             return _inline_lets(stmt)
         case Copy(src=src, dst=dst, loc=loc):
             at = tuple(loop_var(k) for k in range(len(src.shape)))
-            value = _cast(Load(src.buffer, src.indices(at)), dst.buffer)
+            value = as_dtype(Load(src.buffer, src.indices(at)), dst.dtype)
             body = (Store(dst.buffer, dst.indices(at), value, loc),)
             return Parallel(at, src.shape, body, stmt.hints, loc)
         case Fill(dst=dst, value=value, loc=loc):
@@ -59,15 +58,11 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
         case Atomic(op=op, dst=dst, value=Region() as value, loc=loc):
             at = tuple(loop_var(k) for k in range(len(dst.shape)))
             point = Region(dst.buffer, dst.indices(at), (None,) * dst.buffer.rank)
-            loaded = _cast(Load(value.buffer, value.indices(at)), dst.buffer)
+            loaded = as_dtype(Load(value.buffer, value.indices(at)), dst.dtype)
             one = Atomic(op, point, loaded, stmt.memory_order, None, loc)
             return Parallel(at, dst.shape, (one,), (), loc)
         case _:
             return None
-
-
-def _cast(value: Expr, like: Buffer) -> Expr:
-    return value if dtype_of_expr(value) == like.dtype else Cast(value, like.dtype)
 
 
 def _inline_lets(nest: Parallel) -> Parallel:

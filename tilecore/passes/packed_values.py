@@ -37,6 +37,7 @@ from tilecore.ir.expr import (
     Select,
     Unary,
     Var,
+    as_dtype,
     binary,
     const,
     dtype_of_expr,
@@ -97,12 +98,13 @@ def narrowed(value: Expr, dtype: DType) -> Expr:
     """`value` converted to a narrow dtype, by the rules of `ir.expr.Cast`; in the wide dtype."""
     source = dtype_of_expr(value)
     if dtype.is_float:
-        return Cast(_rounded(value if source is float64 else _as(value, float32)), float8_e4m3fn)
+        exact = value if source is float64 else as_dtype(value, float32)
+        return Cast(_rounded(exact), float8_e4m3fn)
     low, high = (-8, 7) if dtype.is_signed else (0, 15)
     if source.is_float:  # towards zero, saturating; nan gives 0
         number = binary("max", binary("min", Cast(value, int32), const(high)), const(low))
         return Cast(number, wide(dtype))
-    return value_of(_and(_as(value, int32), 15), dtype)
+    return value_of(_and(as_dtype(value, int32), 15), dtype)
 
 
 def _rounded(value: Expr) -> Expr:
@@ -158,20 +160,20 @@ class Values:
         dtype = dtype_of_expr(expr)
         match expr:
             case Cast():
-                return narrowed(new[0], dtype) if is_narrow(dtype) else _as(new[0], dtype)
+                return narrowed(new[0], dtype) if is_narrow(dtype) else as_dtype(new[0], dtype)
             case Bitcast(a=a):
                 return value_of(code_of(new[0], dtype_of_expr(a)), dtype)
             case Select():
                 return Select(new[0], new[1], new[2], wide(dtype))
             case Binary(op=op, a=a) if op in COMPARISON:
                 of = dtype_of_expr(a)
-                return binary(op, *(_as(x, float32) for x in new)) if of.is_float else binary(
+                return binary(op, *(as_dtype(x, float32) for x in new)) if of.is_float else binary(
                     op, *new
                 )  # fmt: skip
             case Call(op=op, args=args):
                 return self._call(op, dtype, dtype_of_expr(args[0]), new)
             case Binary() | Unary() if dtype.is_float:
-                return narrowed(self._again(expr, tuple(_as(x, float32) for x in new)), dtype)
+                return narrowed(self._again(expr, tuple(as_dtype(x, float32) for x in new)), dtype)
             case Binary(op=op) if op in _CLOSED:
                 return binary(op, *new)
             case Binary() | Unary():
@@ -188,19 +190,15 @@ class Values:
         if op in ("popcount", "clz"):
             code = Call(op, (code_of(new[0], of),), int32)
             count = code if op == "popcount" else binary("sub", code, const(28))
-            return narrowed(count, dtype) if is_narrow(dtype) else _as(count, dtype)
+            return narrowed(count, dtype) if is_narrow(dtype) else as_dtype(count, dtype)
         if of.is_int and op != "abs":
             raise UnsupportedError(
                 f"{op} of {of}", hint="convert it to a dtype of 8 bits or more first"
             )
-        args = tuple(_as(x, float32) for x in new) if of.is_float else new
+        args = tuple(as_dtype(x, float32) for x in new) if of.is_float else new
         if not is_narrow(dtype):
             return Call(op, args, dtype)
         return narrowed(Call(op, args, float32 if of.is_float else wide(dtype)), dtype)
-
-
-def _as(value: Expr, dtype: DType) -> Expr:
-    return value if dtype_of_expr(value) == dtype else Cast(value, dtype)
 
 
 def _and(value: Expr, mask: int) -> Expr:
@@ -225,11 +223,10 @@ def shift_of(index: Expr) -> Expr:
     """0 for an element in the low bits, 4 for one in the high bits."""
     dtype = dtype_of_expr(index)
     odd = binary("bitand", index, const(1, dtype))
-    return binary("mul", odd if dtype == int32 else Cast(odd, int32), const(4))
+    return binary("mul", as_dtype(odd, int32), const(4))
 
 
 def less(a: Expr, b: Expr) -> Expr:
     """``a < b`` of integers of any two widths."""
     wider = max((dtype_of_expr(x) for x in (a, b)), key=lambda dtype: dtype.bits)
-    a, b = (x if dtype_of_expr(x) == wider else Cast(x, wider) for x in (a, b))
-    return binary("lt", a, b)
+    return binary("lt", as_dtype(a, wider), as_dtype(b, wider))

@@ -17,8 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from tilecore.hooks.context import Context
-from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Cast, Expr, Var, binary, const, dtype_of_expr
+from tilecore.ir.expr import Expr, Var, as_dtype, binary, const
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Copy, Fill, For, If, Let, Parallel, Stmt
@@ -76,7 +75,7 @@ def _pieces(nest: Parallel, ranges: Ranges, threads: int, names: Names) -> Stmt:
     first = binary("mul", round_, const(piece, var.dtype))
     body: Block = (
         Let(var, binary("add", first, inside), nest.loc),
-        If(binary("lt", var, _as(extent, var.dtype)), nest.body, (), nest.loc),
+        If(binary("lt", var, as_dtype(extent, var.dtype)), nest.body, (), nest.loc),
     )
     variables, extents = list(nest.vars), list(nest.extents)
     variables[cut], extents[cut] = inside, const(piece, var.dtype)
@@ -94,7 +93,3 @@ def _pieces(nest: Parallel, ranges: Ranges, threads: int, names: Names) -> Stmt:
 def _loop(var: Var, extent: Expr, body: Stmt, nest: Parallel) -> For:
     zero, one = const(0, var.dtype), const(1, var.dtype)
     return For(var, zero, extent, one, (body,), loc=nest.loc)
-
-
-def _as(expr: Expr, dtype: DType) -> Expr:
-    return expr if dtype_of_expr(expr) == dtype else Cast(expr, dtype)

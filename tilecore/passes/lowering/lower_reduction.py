@@ -15,7 +15,6 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, boolean, float32
 from tilecore.ir.expr import (
     Call,
-    Cast,
     Const,
     Expr,
     Load,
@@ -23,6 +22,7 @@ from tilecore.ir.expr import (
     Unary,
     Var,
     all_of,
+    as_dtype,
     binary,
     const,
     dtype_of_expr,
@@ -196,7 +196,7 @@ class _Reduction:
                 stride //= mode.extent
                 result = binary("add", result, binary("mul", digit, const(stride)))
         value: Expr = Load(scope.lane_buffer(reduce.src.buffer), (source,))
-        value = _cast(_prepared(reduce.op, value), self.dtype)
+        value = as_dtype(_prepared(reduce.op, value), self.dtype)
         extent = const(static(reduce.src)[reduce.axis])
         inside = binary("lt", along, extent)
         needed = () if scope.ranges.proves(inside) else (scope.simplify(inside),)
@@ -295,12 +295,12 @@ class _Reduction:
         r = scope.var("r", 0, self.natural.registers - 1)
         value: Expr = Load(acc, (r,))
         if not reduce.clear:
-            old = _cast(Load(target, (r,)), self.dtype)
+            old = as_dtype(Load(target, (r,)), self.dtype)
             value = combine(reduce.op, old, value, reduce.nan_propagate)
         return _unrolled(
             r,
             self.natural.registers,
-            (Store(target, (r,), _cast(value, target.dtype), reduce.loc),),
+            (Store(target, (r,), as_dtype(value, target.dtype), reduce.loc),),
         )
 
 
@@ -309,10 +309,6 @@ def _prepared(op: str, value: Expr) -> Expr:
     if op in ("abssum", "absmax") and dtype.is_signed:
         return Call("abs", (value,), dtype)
     return value
-
-
-def _cast(value: Expr, dtype: DType) -> Expr:
-    return value if dtype_of_expr(value) == dtype else Cast(value, dtype)
 
 
 def _at(part: Expr, elements: int, element: Expr) -> Expr:
