@@ -21,6 +21,7 @@ from tilecore.errors import Loc
 from tilecore.hooks.records import EmulatorSupport, KernelSource, Source
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import numpy_dtype
+from tilecore.ir.packing import storage_shape, storage_strides
 from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.ir.stmts import Stmt
@@ -28,7 +29,6 @@ from tilecore.ir.visit import walk_stmts
 from tilecore.runtime.grids import Grid, launch_grid
 from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
-from tilecore.runtime.tensors import storage_shape
 from tilecore.runtime.written import written_buffers
 from tilecore.target import Target
 
@@ -111,10 +111,8 @@ class EmulatedLauncher:
             return dtype.type(value)
         numbers = self._bytes[argument.name](sizes)
         shape, strides = numbers[: argument.rank], numbers[argument.rank :]
-        if argument.dtype.bits < 8:  # rows of bytes: see `packed_storage`
-            each = 8 // argument.dtype.bits
-            strides = (*(stride // each for stride in strides[:-1]), *strides[-1:])
-            shape = storage_shape(argument.dtype, shape)
+        shape = storage_shape(argument.dtype, shape)
+        strides = storage_strides(argument.dtype, strides)
         if 0 in shape:
             elements = 0
         elif strides:

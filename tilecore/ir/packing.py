@@ -14,6 +14,21 @@ import numpy.typing as npt
 from tilecore.ir.dtypes import DType, numpy_dtype
 
 
+def storage_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents of the tensor that holds `shape` elements of `dtype`: sub-byte ones are packed
+    along the last axis, and an odd element takes a whole byte."""
+    if dtype.bits >= 8 or not shape:
+        return shape
+    return (*shape[:-1], -(-shape[-1] * dtype.bits // 8))
+
+
+def storage_strides(dtype: DType, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in its own elements, of the tensor that holds elements of `dtype` at `strides`."""
+    if dtype.bits >= 8:
+        return strides
+    return (*(stride * dtype.bits // 8 for stride in strides[:-1]), *strides[-1:])
+
+
 def pack_elements(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[np.uint8]:
     """Bytes of shape (..., ceil(n / 2)) for values of shape (..., n); `dtype` has four bits.
 

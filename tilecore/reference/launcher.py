@@ -11,7 +11,7 @@ from tilecore.errors import LaunchError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import numpy_dtype
 from tilecore.ir.expr import Expr, Var
-from tilecore.ir.packing import pack_elements, unpack_elements
+from tilecore.ir.packing import pack_elements, storage_shape, storage_strides, unpack_elements
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 from tilecore.reference.evaluate import Frame
@@ -101,18 +101,14 @@ def _array_at(buffer: Buffer, address: int, frame: Frame) -> Array:
     def numbers(exprs: tuple[Expr, ...]) -> tuple[int, ...]:
         return tuple(int(scalar(expr, frame)) for expr in exprs)
 
-    shape, dtype = numbers(buffer.shape), numpy_dtype(buffer.dtype)
-    each = 1
-    if buffer.dtype.bits < 8:
-        each, dtype = 8 // buffer.dtype.bits, np.dtype(np.uint8)
-        shape = (*shape[:-1], -(-shape[-1] // each))
+    shape = storage_shape(buffer.dtype, numbers(buffer.shape))
+    dtype = np.dtype(np.uint8) if buffer.dtype.bits < 8 else numpy_dtype(buffer.dtype)
     if 0 in shape:
         return np.empty(shape, dtype)
     if buffer.strides is None:
         strides = tuple(int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape)))
     else:
-        strides = numbers(buffer.strides)
-        strides = (*(stride // each for stride in strides[:-1]), *strides[-1:])
+        strides = storage_strides(buffer.dtype, numbers(buffer.strides))
     if any(stride < 0 for stride in strides):
         raise LaunchError("negative strides", got=buffer.name)
     count = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))

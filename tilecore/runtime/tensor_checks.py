@@ -8,6 +8,7 @@ from typing import NoReturn
 from tilecore.errors import ArgumentError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr, Var
+from tilecore.ir.packing import storage_shape
 from tilecore.ir.program import Program
 from tilecore.runtime.size_equations import SizeEquation, size_equations
 from tilecore.runtime.sizes import SizeFunction, Sizes, compile_sizes
@@ -17,7 +18,6 @@ from tilecore.runtime.tensors import (
     is_compact,
     row_major_strides,
     storage_names,
-    storage_shape,
 )
 from tilecore.runtime.written import written_buffers
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilecore.errors import ArgumentError
 from tilecore.ir.dtypes import DType, numpy_dtype, tfloat32
+from tilecore.ir.packing import storage_shape
 
 # DLDeviceType of the DLPack standard (dlpack.h); pinned host memory counts as host memory.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
@@ -231,14 +232,6 @@ def storage_names(dtype: DType) -> tuple[str, ...]:
     if dtype.bits < 8:
         return ("uint8", "int8", f"{dtype.name}_x{8 // dtype.bits}")
     return (dtype.name,)
-
-
-def storage_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents of the tensor that holds `shape` elements of `dtype`: sub-byte ones are packed
-    along the last axis, and an odd element takes a whole byte."""
-    if dtype.bits >= 8 or not shape:
-        return shape
-    return (*shape[:-1], -(-shape[-1] * dtype.bits // 8))
 
 
 def allocator(
