@@ -8,7 +8,8 @@ register.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import (
@@ -63,6 +64,16 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
             return Parallel(at, dst.shape, (one,), (), loc)
         case _:
             return None
+
+
+def with_own_vars(stmt: Copy | Fill, fresh: Callable[[str], str]) -> Parallel:
+    """The nest that `stmt` stands for, over variables with names of their own."""
+    nest = as_parallel(stmt)
+    assert nest is not None
+    own: dict[Var, Expr] = {var: Var(fresh("at"), var.dtype) for var in nest.vars}
+    return dataclasses.replace(
+        nest, vars=tuple(own.values()), body=substitute_block(nest.body, own)
+    )
 
 
 def _inline_lets(nest: Parallel) -> Parallel:

@@ -37,8 +37,8 @@ from tilecore.ir.expr import (
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.visit import buffers_in, exprs_of, substitute_block, walk_stmts
-from tilecore.passes.elementwise import as_parallel
+from tilecore.ir.visit import BODY_FIELDS, buffers_in, exprs_of, walk_stmts
+from tilecore.passes.elementwise import with_own_vars
 from tilecore.passes.packed_values import (
     Values,
     code_of,
@@ -227,10 +227,13 @@ class _Packer:
             is_odd ^= shifted
         return odd, is_odd
 
+    def _is_uniform(self, term: Expr) -> bool:
+        return isinstance(term, Var) and term.name in self.uniform
+
     def _check_alone(self, buffer: Buffer, last: Expr) -> None:
         """That whoever writes this element also writes its neighbour in the byte."""
         for term in self._odd_terms(last)[0]:
-            if not (isinstance(term, Var) and term.name in self.uniform):
+            if not self._is_uniform(term):
                 what = term.name if isinstance(term, Var) else "a value read while it runs"
                 self.refuse(
                     f"a store to {buffer.name}, whose elements share bytes, is not known to keep"
@@ -249,10 +252,18 @@ class _Packer:
             result += self.stmt(stmt, inside)
         return tuple(result)
 
+    def learn(self, stmt: S.Stmt) -> None:
+        """Keep what is known of the variable that a statement binds."""
+        if isinstance(stmt, S.Let):
+            self.ranges = self.ranges.with_value(stmt.var, stmt.value)
+        elif isinstance(stmt, S.For):
+            self.ranges = self.ranges.with_loop(stmt.var, stmt.start, stmt.extent, stmt.step)
+            self.uniform.add(stmt.var.name)
+
     def stmt(self, stmt: S.Stmt, inside: bool) -> S.Block:
+        self.learn(stmt)
         match stmt:
             case S.Let(var=var, value=value):
-                self.ranges = self.ranges.with_value(var, value)
                 new = dataclasses.replace(var, dtype=wide(var.dtype))
                 return (dataclasses.replace(stmt, var=new, value=self.values(value)),)
             case S.Allocate(buffer=buffer, init=init):
@@ -264,9 +275,6 @@ class _Packer:
                 return self.store(stmt, inside)
             case S.Parallel():
                 return (self.nest(stmt),)
-            case S.For(var=var, start=start, extent=extent, step=step):
-                self.ranges = self.ranges.with_loop(var, start, extent, step)
-                self.uniform.add(var.name)
             case S.Copy() | S.Fill():
                 return self.move(stmt)
             case S.Atomic(dst=dst, value=value) if is_narrow(dst.dtype) or (
@@ -282,7 +290,7 @@ class _Packer:
         new = map_whole_exprs(self.regions(stmt), self.values)
         changes = {
             name: self.block(getattr(stmt, name), inside)
-            for name in ("body", "then", "otherwise")
+            for name in BODY_FIELDS
             if getattr(stmt, name, ())
         }
         return (dataclasses.replace(new, **changes) if changes else new,)  # type: ignore[arg-type]
@@ -335,14 +343,11 @@ class _Packer:
         rounds = src is not None and is_narrow(dst.dtype) and src.dtype != dst.dtype
         if not packed and not rounds:
             return (map_whole_exprs(self.regions(stmt), self.values),)
-        nest = as_parallel(stmt)
-        assert nest is not None
-        own = {var: dataclasses.replace(var, name=self.names.fresh("at")) for var in nest.vars}
-        hints = tuple(item for item in nest.hints if item[0] == "coalesced_width")
-        if not own:  # one element
+        nest = with_own_vars(stmt, self.names.fresh)
+        if not nest.vars:  # one element
             return self.block(nest.body, False)
-        body = substitute_block(nest.body, dict(own))
-        return (self.nest(S.Parallel(tuple(own.values()), nest.extents, body, hints, nest.loc)),)
+        hints = tuple(item for item in nest.hints if item[0] == "coalesced_width")
+        return (self.nest(dataclasses.replace(nest, hints=hints)),)
 
     def nest(self, nest: S.Parallel) -> S.Stmt:
         """An elementwise nest whose lanes write whole bytes of packed memory."""
@@ -370,23 +375,15 @@ class _Packer:
     def _axes_to_cut(self, nest: S.Parallel) -> dict[int, bool]:
         """Axes along which neighbours share a byte; True where one lane walks all of the axis."""
         found: dict[int, bool] = {}
-        before, uniform = self.ranges, set(self.uniform)
+        before = self.ranges
         for stmt in walk_stmts(nest.body):
-            match stmt:
-                case S.Let(var=var, value=value):
-                    self.ranges = self.ranges.with_value(var, value)
-                case S.For(var=var, start=start, extent=extent, step=step):
-                    self.ranges = self.ranges.with_loop(var, start, extent, step)
-                    uniform.add(var.name)
-                case S.Store(buffer=buffer, indices=indices) if is_packed(buffer):
-                    odd, starts_odd = self._odd_terms(indices[-1])
-                    axes = [nest.vars.index(t) for t in odd if t in nest.vars]
-                    shifted = starts_odd or any(
-                        isinstance(t, Var) and t.name in uniform for t in odd
-                    )
-                    if len(axes) == 1:
-                        found[axes[0]] = found.get(axes[0], False) or shifted
-                case _:
-                    pass
+            self.learn(stmt)
+            if not (isinstance(stmt, S.Store) and is_packed(stmt.buffer)):
+                continue
+            odd, starts_odd = self._odd_terms(stmt.indices[-1])
+            axes = [nest.vars.index(t) for t in odd if t in nest.vars]
+            shifted = starts_odd or any(self._is_uniform(t) for t in odd)
+            if len(axes) == 1:
+                found[axes[0]] = found.get(axes[0], False) or shifted
         self.ranges = before
         return found

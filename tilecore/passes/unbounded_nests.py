@@ -21,8 +21,7 @@ from tilecore.ir.expr import Expr, Var, as_dtype, binary, const
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Copy, Fill, For, If, Let, Parallel, Stmt
-from tilecore.ir.visit import substitute_block
-from tilecore.passes.elementwise import as_parallel
+from tilecore.passes.elementwise import with_own_vars
 from tilecore.passes.scopes import Names, ceil_div, kernel_ranges, per_kernel, rewrite_block
 
 PIECES_A_LANE = 4
@@ -42,22 +41,12 @@ def unbounded_nests(program: Program, context: Context) -> Program:
             extents = stmt.extents if isinstance(stmt, Parallel) else stmt.dst.shape
             if all(ranges.size(extent) is not None for extent in extents):
                 return None
-            return (_pieces(_named(stmt, names), ranges, kernel.threads, names),)
+            nest = stmt if isinstance(stmt, Parallel) else with_own_vars(stmt, names.fresh)
+            return (_pieces(nest, ranges, kernel.threads, names),)
 
         return dataclasses.replace(kernel, body=rewrite_block(kernel.body, visit))
 
     return per_kernel(program, visit_kernel)
-
-
-def _named(stmt: Parallel | Copy | Fill, names: Names) -> Parallel:
-    """The statement as a nest over variables of its own."""
-    if isinstance(stmt, Parallel):
-        return stmt
-    nest = as_parallel(stmt)
-    assert nest is not None
-    own = {var: dataclasses.replace(var, name=names.fresh("at")) for var in nest.vars}
-    body = substitute_block(nest.body, dict(own))
-    return Parallel(tuple(own.values()), nest.extents, body, nest.hints, nest.loc)
 
 
 def _pieces(nest: Parallel, ranges: Ranges, threads: int, names: Names) -> Stmt:
