@@ -8,6 +8,7 @@ printer and the statement and gives one statement.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 from collections.abc import Mapping
@@ -88,9 +89,9 @@ class KernelPrinter:
     def parameter(self, argument: object) -> str:
         """One parameter of the entry point."""
         if isinstance(argument, Buffer):
-            if argument.name in self.changed_by_others():
+            if argument.name in self.changed_by_others:
                 return f"{self.type_of(argument)}* {argument.name}"
-            constant = "" if argument.name in self.written() else "const "
+            constant = "" if argument.name in self.written else "const "
             return f"{constant}{self.type_of(argument)}* TC_RESTRICT {argument.name}"
         return f"{self.dialect.type_of(argument.dtype)} {argument.name}"  # type: ignore[attr-defined]
 
@@ -98,6 +99,12 @@ class KernelPrinter:
         """The C++ type of a buffer's elements."""
         return self.dialect.type_of(buffer.dtype)
 
+    @functools.cached_property
+    def written(self) -> set[str]:
+        """Names of the global buffers that the kernel's lanes write."""
+        return written_by(self.kernel)
+
+    @functools.cached_property
     def changed_by_others(self) -> set[str]:
         """Names of the global buffers that change while the kernel waits for the one before: not
         known to be constant, nor its own."""
@@ -106,23 +113,7 @@ class KernelPrinter:
         found: set[str] = set()
         for kernel in self.program.kernels:
             if kernel is not self.kernel:
-                found |= self.written(kernel) | stored_in_bulk(kernel)
-        return found
-
-    def written(self, kernel: Kernel | None = None) -> set[str]:
-        """Names of the global buffers that the kernel, or another one, writes."""
-        found: set[str] = set()
-        for stmt in walk_stmts((kernel or self.kernel).body):
-            match stmt:
-                case Store(buffer=buffer):
-                    found.add(buffer.name)
-                case Atomic(dst=dst):
-                    found.add(dst.buffer.name)
-                case Intrinsic(op=op, args=args) if op != "async.copy":
-                    regions = [arg for arg in args if isinstance(arg, Region)]
-                    found |= {region.buffer.name for region in regions[op in _MOVES :]}
-                case _:
-                    pass
+                found |= written_by(kernel) | stored_in_bulk(kernel)
         return found
 
     def grid(self) -> None:
@@ -337,6 +328,23 @@ class KernelPrinter:
         (count,) = source.static_shape or (1,)
         extra = "".join(f", {self.expressions.text(v)}" for v in valid)  # type: ignore[arg-type]
         return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
+
+
+def written_by(kernel: Kernel) -> set[str]:
+    """Names of the global buffers that a kernel's lanes write."""
+    found: set[str] = set()
+    for stmt in walk_stmts(kernel.body):
+        match stmt:
+            case Store(buffer=buffer):
+                found.add(buffer.name)
+            case Atomic(dst=dst):
+                found.add(dst.buffer.name)
+            case Intrinsic(op=op, args=args) if op != "async.copy":
+                regions = [arg for arg in args if isinstance(arg, Region)]
+                found |= {region.buffer.name for region in regions[op in _MOVES :]}
+            case _:
+                pass
+    return found
 
 
 def stored_in_bulk(kernel: Kernel) -> set[str]:
