@@ -18,7 +18,14 @@ from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.stmts import Alias, Allocate, Block, Copy, Fill, Intrinsic, Let, Parallel, Stmt
 from tilecore.ir.stmts import Store as StoreStmt
-from tilecore.ir.visit import buffers_in, exprs_of, map_names, substitute_block, walk_stmts
+from tilecore.ir.visit import (
+    buffers_in,
+    exprs_of,
+    map_names,
+    map_stmts,
+    substitute_block,
+    walk_stmts,
+)
 from tilecore.language.builder import Builder, KernelState, current
 from tilecore.language.locate import caller_loc, fail, refuse
 
@@ -98,29 +105,20 @@ class _Launches:
 
     def made(self) -> list[tuple[KernelState, Block]]:
         """(state, body) of each launch."""
-        restored = [self.kept(index) for index in range(len(self.parts))]
+        restored = [self.kept(part) for part in self.parts]
         kept = {buffer.name: buffer for part in restored for buffer in part}
         if kept and is_per_lane(tuple(stmt for part in self.parts for stmt in part)):
             own = next((b for b in kept.values() if b.scope is Scope.LOCAL), None)
             if own is not None:
                 refuse(f"T.sync_grid while {own.name} is kept", "it is each lane's own",
                        hint="keep it in a tensor of your own")  # fmt: skip
-        result: list[tuple[KernelState, Block]] = []
-        self.lets, self.buffers = {}, {}
-        for index, part in enumerate(self.parts):
-            result.append(self.launch(index, part, restored, kept))
-        return result
+        return [self.launch(i, part, restored, kept) for i, part in enumerate(self.parts)]
 
-    def kept(self, index: int) -> list[Buffer]:
+    def kept(self, part: Block) -> list[Buffer]:
         """Buffers whose contents this part takes over from earlier ones."""
-        part, found = self.parts[index], []
-        for buffer in buffers_in(part):
-            if buffer.name in self.used and not _is_set_first(part, buffer):
-                found.append(buffer)
-        for stmt in walk_stmts(part):
-            if isinstance(stmt, Allocate) and stmt.init is None:
-                continue
-            self.used |= {b.name for b in buffers_in((_bare(stmt),)) if b.scope is not Scope.GLOBAL}
+        found = [b for b in buffers_in(part) if b.name in self.used and not _is_set_first(part, b)]
+        touching = map_stmts(part, lambda stmt: () if _only_declares(stmt) else None)
+        self.used |= {b.name for b in buffers_in(touching) if b.scope is not Scope.GLOBAL}
         return found
 
     def launch(
@@ -210,10 +208,8 @@ class _Launches:
         return self.held[buffer.name]
 
 
-def _bare(stmt: Stmt) -> Stmt:
-    """A statement without the blocks inside it."""
-    empty = {name: () for name in ("body", "then", "otherwise") if hasattr(stmt, name)}
-    return dataclasses.replace(stmt, **empty) if empty else stmt
+def _only_declares(stmt: Stmt) -> bool:
+    return isinstance(stmt, Allocate) and stmt.init is None
 
 
 def _is_set_first(part: Block, buffer: Buffer) -> bool:
@@ -229,9 +225,8 @@ def _is_set_first(part: Block, buffer: Buffer) -> bool:
     return True
 
 
-def _copied(held: Buffer, buffer: Buffer, block: tuple[Var, ...], *, store: bool) -> Stmt:
-    """A buffer to, or from, this block's part of its workspace."""
-    place = tuple(block)
+def _copied(held: Buffer, buffer: Buffer, place: tuple[Var, ...], *, store: bool) -> Stmt:
+    """A buffer to, or from, this block's part of its workspace, which stands at `place`."""
     if not buffer.shape:
         if store:
             return StoreStmt(held, place, Load(buffer, ()))
