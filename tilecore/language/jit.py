@@ -80,9 +80,13 @@ class JitFunction:
     def _annotations(self) -> dict[str, Any]:
         return annotations_of(self.function, self._outer)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], partial: bool = False
+    ) -> dict[str, Any]:
+        """Arguments by name, defaults included; `partial` where some may be left out."""
+        bind = self._signature.bind_partial if partial else self._signature.bind
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = bind(*args, **kwargs)
         except TypeError as error:
             raise misuse(
                 f"call of {self.function.__name__}: {error}",
@@ -120,18 +124,10 @@ class JitFunction:
                     kind=ArgumentError,
                 )
         given = {name: value for name, value in kwargs.items() if name in known}
-        try:
-            bound = self._signature.bind_partial(*args, **given)
-        except TypeError as error:
-            raise misuse(
-                f"call of {self.function.__name__}: {error}",
-                loc=function_loc(self.function),
-                kind=ArgumentError,
-            ) from None
-        bound.apply_defaults()
+        bound = self._bind(args, given, partial=True)
         scalars = _runtime_scalars(self._annotations)
         missing = {name: None if name in scalars else UNKNOWN_TENSOR for name in known}
-        return {**missing, **bound.arguments}, sizes
+        return {**missing, **bound}, sizes
 
     def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
         made = self.function(*args, **kwargs)
