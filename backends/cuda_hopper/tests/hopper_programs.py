@@ -23,6 +23,7 @@ class Matmul:
     dtype: str = "float16"
     trans_a: bool = False
     trans_b: bool = False
+    sums: str = "float32"  # of floats; those of int8 are int32
 
     def __str__(self) -> str:
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}"
@@ -37,7 +38,7 @@ def matmul(case: Matmul) -> Any:
     m, n, k, dtype = case.m, case.n, case.k, case.dtype
     tile_m, tile_n, tile_k = case.tile_m, case.tile_n, case.tile_k
     out = "int32" if dtype == "int8" else "float16" if dtype.startswith("float8") else dtype
-    accum = "int32" if dtype == "int8" else "float32"
+    accum = "int32" if dtype == "int8" else case.sums
     shape_a, part_a = ((k, m), (tile_k, tile_m)) if case.trans_a else ((m, k), (tile_m, tile_k))
     shape_b, part_b = ((n, k), (tile_n, tile_k)) if case.trans_b else ((k, n), (tile_k, tile_n))
     A_type, B_type = T.Tensor(shape_a, dtype), T.Tensor(shape_b, dtype)
@@ -117,26 +118,3 @@ def ragged(rows: int, steps_of: tuple[int, ...]) -> Any:
                         C[by * 64 + i, bx * 64 + j] = c[i, j]
 
     return ragged
-
-
-def half_sums(m: int, n: int, k: int, tile_n: int) -> Any:
-    """A product whose sums the author keeps in float16."""
-
-    @T.prim_func
-    def half_sums(
-        A: T.Tensor((m, k), "float16"),
-        B: T.Tensor((k, n), "float16"),
-        C: T.Tensor((m, n), "float16"),
-    ):
-        with T.Kernel(T.ceildiv(n, tile_n), T.ceildiv(m, 128), threads=256) as (bx, by):
-            a = T.alloc_shared((128, 64), "float16")
-            b = T.alloc_shared((64, tile_n), "float16")
-            c = T.alloc_fragment((128, tile_n), "float16")
-            T.clear(c)
-            for step in T.Pipelined(T.ceildiv(k, 64), num_stages=3):
-                T.copy(A[by * 128, step * 64], a)
-                T.copy(B[step * 64, bx * tile_n], b)
-                T.gemm(a, b, c)
-            T.copy(c, C[by * 128, bx * tile_n])
-
-    return half_sums
