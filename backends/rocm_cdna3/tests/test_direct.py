@@ -11,7 +11,7 @@ import pytest
 
 import tilecore
 import tilecore.language as T
-from backends.rocm_cdna3.tests.test_pipeline import product
+from backends.rocm_cdna3.tests.test_pipeline import check, product
 from tilecore.compiler import Lowered
 from tilecore.emulator import KernelFaults, LaunchShape, RunOptions, build_kernel, launch
 from tilecore.errors import TilecoreError
@@ -46,22 +46,14 @@ def test_every_depth_gives_the_same_result(
     k = depth * steps
     program = product(64, 64, k, (64, 64, depth), stages, 256, dtype, trans_b=True)
     assert uses(program)
-    run(program, 64, 64, k, kind)
+    check(program, 64, 64, k, kind, False, True, options=DIRECT)
 
 
 @pytest.mark.parametrize("shape", [(72, 40, 88), (65, 33, 34), (1, 8, 8)])
 def test_ragged_edges_arrive_as_zeros(shape: tuple[int, int, int]) -> None:
     program = product(*shape, (64, 64, 32), 2, 256, "bfloat16", trans_b=True)
     assert uses(program)
-    run(program, *shape, ml_dtypes.bfloat16)
-
-
-def run(program: Any, m: int, n: int, k: int, kind: Any) -> None:
-    random = np.random.default_rng(m + n + k)
-    a, b = (random.integers(-3, 4, shape).astype(kind) for shape in ((m, k), (n, k)))
-    c = np.full((m, n), np.nan, np.float32)
-    tilecore.compile(program, "rocm_cdna3", device="emulator", options=DIRECT)(a, b, c)
-    np.testing.assert_array_equal(c, a.astype(np.float64) @ b.astype(np.float64).T)
+    check(program, *shape, ml_dtypes.bfloat16, False, True, options=DIRECT)
 
 
 def test_only_where_asked_for_and_legal() -> None:

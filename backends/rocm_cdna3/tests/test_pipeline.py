@@ -12,6 +12,7 @@ import pytest
 import tilecore
 import tilecore.language as T
 from tilecore.hooks.manager import targets_of
+from tilecore.hooks.records import CompileOptions
 
 (TARGET,) = targets_of("rocm_cdna3")
 
@@ -48,12 +49,15 @@ def product(
     return gemm
 
 
-def check(program: Any, m: int, n: int, k: int, kind: Any, trans_a: bool, trans_b: bool) -> None:
+def check(
+    program: Any, m: int, n: int, k: int, kind: Any, trans_a: bool, trans_b: bool,
+    options: CompileOptions | None = None,
+) -> None:  # fmt: skip
     random = np.random.default_rng(m + n + k)
     a = random.integers(-3, 4, (k, m) if trans_a else (m, k)).astype(kind)
     b = random.integers(-3, 4, (n, k) if trans_b else (k, n)).astype(kind)
     c = np.full((m, n), np.nan, np.float32)
-    tilecore.compile(program, "rocm_cdna3", device="emulator")(a, b, c)
+    tilecore.compile(program, "rocm_cdna3", device="emulator", options=options)(a, b, c)
     left, right = (x.astype(np.float64) for x in (a, b))
     want = (left.T if trans_a else left) @ (right.T if trans_b else right)
     np.testing.assert_array_equal(c, want)
