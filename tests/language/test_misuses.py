@@ -6,6 +6,7 @@ The reference (docs/language.md, "Misuses") lists the same sentences.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import re
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ def pattern(sentence: str) -> str:
     return ".*".join(re.escape(part) for part in sentence.split("..."))
 
 
+@functools.cache
 def provoke(misuse: Misuse, number: int) -> TilecoreError:
     """The error that the program gets."""
     name = f"<misuse {number}>"
