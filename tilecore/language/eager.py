@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 from tilecore.errors import ArgumentError, Loc
 from tilecore.ir.buffers import Buffer
@@ -190,23 +190,14 @@ class EagerCall:
             for name, axis, extent, shape in pending:
                 progress |= self._solve_one(name, axis, extent, shape[axis])
 
+    def _refuse(self, reason: str, expected: Any, got: Any) -> NoReturn:
+        raise misuse(reason, expected=expected, got=got, loc=self.loc, kind=ArgumentError)
+
     def _shape(self, name: str, annotation: TensorType, key: TensorKey) -> tuple[Expr, ...]:
         if len(annotation.shape) != len(key.shape):
-            raise misuse(
-                f"argument {name} has another rank",
-                expected=len(annotation.shape),
-                got=key.shape,
-                loc=self.loc,
-                kind=ArgumentError,
-            )
+            self._refuse(f"argument {name} has another rank", len(annotation.shape), key.shape)
         if numpy_dtype(annotation.dtype) != numpy_dtype(key.dtype):
-            raise misuse(
-                f"argument {name} has another dtype",
-                expected=annotation.dtype,
-                got=key.dtype,
-                loc=self.loc,
-                kind=ArgumentError,
-            )
+            self._refuse(f"argument {name} has another dtype", annotation.dtype, key.dtype)
         return annotation.shape
 
     def _solve_one(self, name: str, axis: int, extent: Expr, actual: int) -> bool:
@@ -215,13 +206,7 @@ class EagerCall:
         unknown = [var for var in free_vars(extent) if var.name in self.constants]
         if len(unknown) != 1:
             if isinstance(extent, Const) and extent.value != actual:
-                raise misuse(
-                    f"axis {axis} of argument {name} does not fit",
-                    expected=extent.value,
-                    got=actual,
-                    loc=self.loc,
-                    kind=ArgumentError,
-                )
+                self._refuse(f"axis {axis} of argument {name} does not fit", extent.value, actual)
             return False
         terms, offset = linear_terms(extent)
         factor = terms.get(unknown[0])
@@ -229,12 +214,10 @@ class EagerCall:
             return False
         value, rest = divmod(actual - offset, factor)
         if rest or value < 0:
-            raise misuse(
+            self._refuse(
                 f"axis {axis} of argument {name} does not fit",
-                expected=f"{factor} * {unknown[0].name} + {offset}",
-                got=actual,
-                loc=self.loc,
-                kind=ArgumentError,
+                f"{factor} * {unknown[0].name} + {offset}",
+                actual,
             )
         self.sizes[unknown[0].name] = value
         return True
