@@ -105,7 +105,7 @@ run table "$python" benchmarks/rocm.py --compile-only --configs "$configs"
 run backend-tests "$python" -m pytest backends/rocm_cdna3/tests -q
 run conformance "$python" -m pytest conformance --backend rocm_cdna3 --level run -q --ignore=conformance/meta_tests
 if command -v rocm-smi >/dev/null 2>&1; then
-  sample >"$result.samples" &
+  sample >"$result.samples" 2>&1 &
   sampler=$!
 fi
 run benchmarks "$python" benchmarks/rocm.py --configs "$configs"

@@ -27,11 +27,16 @@ exit 0
 """
 
 
+def executable(path: Path, text: str) -> Path:
+    """A program of that text, there."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 def run(tmp_path: Path, fails: str, **more: str) -> tuple[subprocess.CompletedProcess[str], str]:
     """(the finished script, its result file), Python replaced by a program that only records."""
-    python = tmp_path / "python"
-    python.write_text(STAND_IN)
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", STAND_IN)
     result = tmp_path / "result.txt"
     environment = {
         **os.environ, "PYTHON": str(python), "LOG": str(tmp_path / "log"), "FAILS": fails, **more,
@@ -87,10 +92,14 @@ def test_missing_packages_are_installed_or_nothing_is_measured(tmp_path: Path) -
 
 
 def test_power_and_clocks_are_sampled_while_kernels_run(tmp_path: Path) -> None:
-    tool = tmp_path / "rocm-smi"
-    tool.write_text("#!/bin/sh\necho 'GPU[0] : sclk clock level: 1 (1234Mhz)'\n")
-    tool.chmod(0o755)
-    done, text = run(tmp_path, "nothing fails", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    shows = "#!/bin/sh\necho 'GPU[0] : sclk clock level: 1 (1234Mhz)'\n"
+    executable(tmp_path / "rocm-smi", shows)
+    until = f"until grep -q Mhz '{tmp_path}/result.txt.samples'; do sleep 0.1; done"
+    waits = f'#!/bin/sh\ncase "$*" in *rocm.py\\ --configs*) {until} ;; esac\n'
+    done, text = run(
+        tmp_path, "nothing fails", PYTHON=str(executable(tmp_path / "waits", waits)),
+        PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+    )  # fmt: skip
     assert done.returncode == 0
     assert "(1234Mhz)" in text.split("power and clocks during the benchmarks")[1]
     assert not list(tmp_path.glob("*.samples"))
@@ -98,12 +107,9 @@ def test_power_and_clocks_are_sampled_while_kernels_run(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_leaves_no_sampler(tmp_path: Path) -> None:
     """The file so far stays; nothing goes on running."""
-    tool = tmp_path / "rocm-smi"
-    tool.write_text("#!/bin/sh\necho 'sclk'\n")
-    tool.chmod(0o755)
-    slow = tmp_path / "python"
-    slow.write_text('#!/bin/sh\ncase "$*" in *rocm.py\\ --configs*) sleep 4 ;; esac\n')
-    slow.chmod(0o755)
+    executable(tmp_path / "rocm-smi", "#!/bin/sh\necho 'sclk'\n")
+    waits = '#!/bin/sh\ncase "$*" in *rocm.py\\ --configs*) sleep 4 ;; esac\n'
+    slow = executable(tmp_path / "python", waits)
     result = tmp_path / "result.txt"
     environment = {**os.environ, "PYTHON": str(slow), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = subprocess.Popen(["sh", str(SCRIPT), str(result)], env=environment, cwd=tmp_path,
