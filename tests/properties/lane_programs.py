@@ -55,6 +55,11 @@ class LaneProgram:
     threads: int
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """Blocks, and threads of each."""
+        return self.blocks, self.threads
+
+    @property
     def text(self) -> str:
         """The whole module."""
         body = "".join(f"            {line}\n" for line in self.lines)

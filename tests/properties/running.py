@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,20 @@ from random_programs import RandomProgram
 from wide_programs import FLAT, WideProgram
 
 import tilecore
+from tilecore.hooks.manager import installed_backends
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
+
+HOST = "cpu_llvm"
+EMULATED = [n for n in ("cuda_ampere", "cuda_hopper", "rocm_cdna3") if n in installed_backends()]
+BACKENDS = [HOST, *EMULATED] if HOST in installed_backends() else EMULATED
+
+
+def kernel_on(backend: str, program: Any, **options: Any) -> Any:
+    """A program's kernel on a backend, or in the reference interpreter."""
+    if backend == "reference":
+        return tilecore.compile(program, device="reference", **options)
+    device = "native" if backend == HOST else "emulator"
+    return tilecore.compile(program, backend, device=device, **options)
 
 
 @cache
@@ -45,9 +59,11 @@ def results(
     return c, d
 
 
-def assert_same(program: RandomProgram, one: Any, other: Any, variants: str) -> None:
-    """Both results are equal bit by bit (a zero's sign aside)."""
-    for name, left, right in zip("CD", one, other, strict=True):
+def assert_same(
+    names: str, program: Any, one: Sequence[Any], other: Sequence[Any], variants: str
+) -> None:
+    """Both results, tensors of these names, are equal bit by bit (a zero's sign aside)."""
+    for name, left, right in zip(names, one, other, strict=True):
         if not np.array_equal(left, right):
             places = np.argwhere(left != right)
             where = tuple(int(x) for x in places[0])
@@ -74,15 +90,3 @@ def wide_results(
     function = module_of(program.text).make(*program.sizes, num_stages, threads)
     tilecore.compile(function, **target)(a, b, integers(m, n), *outputs)
     return outputs
-
-
-def assert_same_wide(program: WideProgram, one: Any, other: Any, variants: str) -> None:
-    """All results are equal (a zero's sign aside)."""
-    for name, left, right in zip("CDE", one, other, strict=True):
-        if not np.array_equal(left, right):
-            places = np.argwhere(left != right)
-            where = tuple(int(x) for x in places[0])
-            raise AssertionError(
-                f"{variants}: {name} differs at {len(places)} places, first {where}: "
-                f"{left[where]} and {right[where]}\nsizes {program.sizes}\n{program.text}"
-            )

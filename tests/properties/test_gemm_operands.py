@@ -6,15 +6,14 @@ backend. Small integers make every product and sum exact, so results are compare
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from running import module_of
+from running import kernel_on, module_of
 
-import tilecore
+from tilecore.hooks.manager import installed_backends
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
 E4M3, E5M2, E4M3Z, E5M2Z = "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"
@@ -94,16 +93,13 @@ def run(types: str, sizes: str, backend: str, apart: bool) -> tuple[np.ndarray, 
     tensors: list[Any] = []
     for values, dtype in ((a, a_type), (a.T, a_type), (b, b_type), (b.T, b_type)):
         tensors.append(np.ascontiguousarray(values).astype(numpy_dtype(dtype_of(dtype))))
-    kernel = tilecore.compile(
-        module_of(text_of(types, sizes, apart)).make(), backend=backend, device="emulator"
-    )
-    kernel(*tensors, c)
+    kernel_on(backend, module_of(text_of(types, sizes, apart)).make())(*tensors, c)
     return c, (a @ b + 2).astype(c.dtype)
 
 
 def check(types: str, sizes: str, backend: str, apart: bool) -> None:
-    if importlib.util.find_spec(f"tilecore_backend_{backend.replace('_cdna3', '')}") is None:
-        pytest.skip(f"{backend} is not installed")
+    if backend not in installed_backends():
+        pytest.skip(f"needs {backend}")
     results, want = run(types, sizes, backend, apart)
     wrong = [FORMS[i] for i, result in enumerate(results) if not np.array_equal(result, want)]
     assert not wrong, f"(place of A, place of B, A turned, B turned): {wrong}"

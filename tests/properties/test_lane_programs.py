@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, seed, settings
 from lane_programs import LaneProgram, lane_programs
-from running import module_of
+from running import EMULATED, HOST, assert_same, kernel_on, module_of
+from test_random_programs import needs_cpu
 
-import tilecore
 from tilecore.hooks.manager import installed_backends
 
 SHARDS, EACH = 6, 50  # 300 programs on the host
 LANES = (("cuda_ampere", 3), ("cuda_hopper", 1), ("rocm_cdna3", 3))  # shards of each
 EACH_IN_LANES = 10
-HOST = "cpu_llvm"
-EMULATED = [name for name, _ in LANES if name in installed_backends()]
 
 
-def results(program: LaneProgram, **target: Any) -> tuple[np.ndarray, np.ndarray]:
+def results(program: LaneProgram, backend: str) -> tuple[np.ndarray, np.ndarray]:
     """Y and Z of one run."""
     rng = np.random.default_rng(len(program.lines) * 7 + program.threads)
-    x = rng.integers(-20, 21, (program.blocks, program.threads)).astype(np.int32)
+    x = rng.integers(-20, 21, program.sizes).astype(np.int32)
     y, z = np.zeros_like(x), np.zeros((program.blocks, 3), np.int32)
-    function = module_of(program.text).make(program.blocks, program.threads)
-    tilecore.compile(function, **target)(x, y, z)
+    kernel_on(backend, module_of(program.text).make(*program.sizes))(x, y, z)
     return y, z
 
 
 def check(program: LaneProgram, backend: str) -> None:
     """One backend agrees with the reference interpreter, bit by bit."""
-    device = "native" if backend == HOST else "emulator"
-    expected = results(program, device="reference")
-    came = results(program, backend=backend, device=device)
-    for name, left, right in zip("YZ", came, expected, strict=True):
-        assert np.array_equal(left, right), (
-            f"{backend}: {name} differs at {np.argwhere(left != right)[:4].tolist()}, "
-            f"{program.blocks} blocks of {program.threads}\n{program.text}"
-        )
+    assert_same("YZ", program, results(program, backend), results(program, "reference"), backend)
 
 
-@pytest.mark.skipif(HOST not in installed_backends(), reason="needs cpu_llvm")
+@needs_cpu
 @settings(max_examples=12)
 @given(lane_programs())
 def test_host_agrees_with_reference(program: LaneProgram) -> None:
@@ -57,7 +45,7 @@ def test_lanes_agree_with_reference(backend: str, program: LaneProgram) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(HOST not in installed_backends(), reason="needs cpu_llvm")
+@needs_cpu
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_three_hundred_programs_on_the_host(shard: int) -> None:
     @seed(shard)

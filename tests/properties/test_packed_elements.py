@@ -9,25 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import BACKENDS, EMULATED, kernel_on
 
 import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
-from tilecore.hooks.manager import installed_backends
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.ir.packing import pack_elements, unpack_elements
 
 DTYPES = ("int4", "uint4", "float4_e2m1fn")
-EMULATED = [n for n in ("cuda_ampere", "cuda_hopper", "rocm_cdna3") if n in installed_backends()]
-TARGETS = ["cpu_llvm", *EMULATED] if "cpu_llvm" in installed_backends() else EMULATED
-
-
-def run_on(target: str, program: Any, *arguments: Any) -> None:
-    if target == "reference":
-        tilecore.compile(program, device="reference")(*arguments)
-        return
-    device = "native" if target == "cpu_llvm" else "emulator"
-    tilecore.compile(program, target, device=device)(*arguments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +77,7 @@ def check_moved(case: Case, target: str) -> None:
     packed = rng.integers(0, 256, (case.m, -(-case.n // 2))).astype(np.uint8)
     wide = rng.integers(-9, 10, (case.m, case.n)).astype(np.float32)
     y, z = np.full_like(packed, 0xA5), np.zeros_like(wide)
-    run_on(target, moved(case), packed, wide, y, z)
+    kernel_on(target, moved(case))(packed, wide, y, z)
     values = unpack_elements(packed, dtype, case.n)
     came = unpack_elements(y, dtype, case.n)
     np.testing.assert_array_equal(came.view(np.uint8), values.view(np.uint8))
@@ -97,7 +87,7 @@ def check_moved(case: Case, target: str) -> None:
 @settings(max_examples=12)
 @given(cases)
 def test_any_tile_moves_any_array_on_the_host(case: Case) -> None:
-    check_moved(case, TARGETS[0])
+    check_moved(case, BACKENDS[0])
 
 
 @pytest.mark.parametrize("target", [*EMULATED, "reference"])
@@ -117,7 +107,7 @@ FLOATS = np.concatenate(
 )
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "reference"])
+@pytest.mark.parametrize("target", [*BACKENDS, "reference"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_conversions_follow_the_rules_of_casts(dtype: str, target: str) -> None:
     count = FLOATS.size
@@ -145,7 +135,7 @@ def test_conversions_follow_the_rules_of_casts(dtype: str, target: str) -> None:
         floats = np.clip(np.trunc(FLOATS), low, high).astype(np.int8).astype(kind)
         wrapped = unpack_elements(pack_elements(ints, dtype_of(dtype)), dtype_of(dtype), count)
     y, back = np.zeros((3, -(-count // 2)), np.uint8), np.zeros(count, np.float16)
-    run_on(target, main, FLOATS, ints, y, back)
+    kernel_on(target, main)(FLOATS, ints, y, back)
     rows = unpack_elements(y, dtype_of(dtype), count).astype(np.float32)
     np.testing.assert_array_equal(rows[0], floats.astype(np.float32))
     np.testing.assert_array_equal(rows[1], wrapped.astype(np.float32))
@@ -159,7 +149,7 @@ def test_conversions_follow_the_rules_of_casts(dtype: str, target: str) -> None:
         np.testing.assert_array_equal(rows[2], expected.astype(np.float32))
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "reference"])
+@pytest.mark.parametrize("target", [*BACKENDS, "reference"])
 def test_integer_arithmetic_wraps_in_four_bits(target: str) -> None:
     @T.prim_func
     def main(
@@ -186,7 +176,7 @@ def test_integer_arithmetic_wraps_in_four_bits(target: str) -> None:
     u = np.repeat(np.arange(16)[:, None], 16, 1)
     packed = [pack_elements(x, dtype_of(d)) for x, d in ((a, "int4"), (b, "int4"), (u, "uint4"))]
     out = np.zeros((7, 16, 16), np.int8)
-    run_on(target, main, *packed, out)
+    kernel_on(target, main)(*packed, out)
     expected = [
         wrapped(a + b), wrapped(a * b), wrapped(np.maximum(a, b) - np.minimum(a, b)),
         (a ^ b) | (a & 3), (u - (b & 15)) & 15, np.where(a < b, wrapped(-a), ~b),
@@ -196,7 +186,7 @@ def test_integer_arithmetic_wraps_in_four_bits(target: str) -> None:
         np.testing.assert_array_equal(out[k], want, err_msg=str(k))
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "reference"])
+@pytest.mark.parametrize("target", [*BACKENDS, "reference"])
 @pytest.mark.parametrize(
     ("dtype", "accumulator"), [("int4", "int32"), ("float4_e2m1fn", "float32")]
 )
@@ -221,12 +211,12 @@ def test_products_of_packed_operands_are_exact(dtype: str, accumulator: str, tar
     rng = np.random.default_rng(7)
     packed = [rng.integers(0, 256, (rows, k // 2)).astype(np.uint8) for rows in (m, n)]
     c = np.zeros((m, n), np.int32 if accumulator == "int32" else np.float32)
-    run_on(target, main, *packed, c)
+    kernel_on(target, main)(*packed, c)
     a, b = (unpack_elements(x, dtype_of(dtype), k).astype(np.float64) for x in packed)
     np.testing.assert_array_equal(c, a @ b.T)
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "reference"])
+@pytest.mark.parametrize("target", [*BACKENDS, "reference"])
 def test_one_row_after_the_other_and_strided_rows(target: str) -> None:
     """Elements stored one by one, rows at places that are read, in a tensor with gaps."""
     s = T.dynamic("s")
@@ -244,14 +234,14 @@ def test_one_row_after_the_other_and_strided_rows(target: str) -> None:
     x = np.random.default_rng(3).integers(0, 256, (6, 5)).astype(np.uint8)
     to = np.array([7, 0, 3, 2, 6, 1], np.int32)
     back = np.full((8, 8), 0xEE, np.uint8)
-    run_on(target, main, x, to, back[:, :5])
+    kernel_on(target, main)(x, to, back[:, :5])
     values = unpack_elements(x, dtype_of("uint4"), 9)
     came = unpack_elements(back[:, :5], dtype_of("uint4"), 9)
     np.testing.assert_array_equal(came[to], values[:, ::-1])
     assert (back[[4, 5]] == 0xEE).all() and (back[:, 5:] == 0xEE).all()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", BACKENDS)
 def test_a_row_whose_start_may_be_odd_is_walked_by_one_lane(target: str) -> None:
     @T.prim_func
     def main(x: T.Tensor((4, 8), "int4"), shift: T.int32, y: T.Tensor((4, 16), "int4")):
@@ -264,7 +254,7 @@ def test_a_row_whose_start_may_be_odd_is_walked_by_one_lane(target: str) -> None
         y = np.full((4, 8), 0x5A, np.uint8)
         expected = unpack_elements(y, dtype_of("int4"), 16).copy()
         expected[:, shift : shift + 8] = unpack_elements(x, dtype_of("int4"), 8)
-        run_on(target, main, x, shift, y)
+        kernel_on(target, main)(x, shift, y)
         np.testing.assert_array_equal(unpack_elements(y, dtype_of("int4"), 16), expected)
 
 
@@ -280,9 +270,9 @@ def test_safe_values_outside_an_odd_row(dtype: str) -> None:
     x = np.random.default_rng(3).integers(0, 256, (3, 3)).astype(np.uint8)
     expected = np.full((4, 8), 3, np.float32)
     expected[:3, :5] = unpack_elements(x, dtype_of(dtype), 5)
-    for target in TARGETS:
+    for target in BACKENDS:
         y = np.zeros((4, 8), np.float32)
-        run_on(target, main, x, y)
+        kernel_on(target, main)(x, y)
         np.testing.assert_array_equal(y, expected)
 
 
@@ -317,7 +307,7 @@ def read_place(x: Any, order: Any, b: Any, lane: Any) -> None:
 @pytest.mark.parametrize("place", [odd_tile, one_each, by_lane, read_place])
 def test_stores_beside_another_lane_or_block_are_refused(place: Any) -> None:
     with pytest.raises(UnsupportedError, match="elements share bytes.*begin at even places"):
-        tilecore.compile(stores_at(T.macro(place)), TARGETS[0])
+        tilecore.compile(stores_at(T.macro(place)), BACKENDS[0])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -329,4 +319,4 @@ def test_atomics_on_them_are_refused(dtype: str) -> None:
                 T.atomic_add(x[i], 1)
 
     with pytest.raises((UnsupportedError, LanguageError), match="atomic"):
-        tilecore.compile(main, TARGETS[0])
+        tilecore.compile(main, BACKENDS[0])

@@ -28,7 +28,7 @@ def check(program: RandomProgram, depth: int, threads: int, other: int, **target
     """One variant on the target agrees with another one in the reference interpreter."""
     expected = results(program, other, 128, device="reference")
     came = results(program, depth, threads, **target)
-    assert_same(program, came, expected, f"{target}, {depth} stages, {threads} threads")
+    assert_same("CD", program, came, expected, f"{target}, {depth} stages, {threads} threads")
 
 
 @needs_cpu

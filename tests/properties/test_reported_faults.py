@@ -6,25 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from running import BACKENDS, HOST, kernel_on
 
-import tilecore
 import tilecore.language as T
-from tilecore.hooks.manager import installed_backends
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
-HOST = "cpu_llvm"
-BACKENDS = [
-    name for name in (HOST, "cuda_ampere", "cuda_hopper", "rocm_cdna3")
-    if name in installed_backends()
-]  # fmt: skip
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
-
-
-def kernel_on(backend: str, program: Any, **options: Any) -> Any:
-    if backend == "reference":
-        return tilecore.compile(program, device="reference", **options)
-    device = "native" if backend == HOST else "emulator"
-    return tilecore.compile(program, backend, device=device, **options)
 
 
 def agree(backend: str, program: Any, *arrays: np.ndarray) -> None:
