@@ -18,7 +18,7 @@ from backends.rocm_cdna3.tests.test_pipeline import check, product
 from tilecore.emulator import KernelFaults, LaunchShape, RunOptions, build_kernel, launch
 from tilecore.errors import VerifyError
 from tilecore.hooks.manager import targets_of
-from tilecore.hooks.records import CompileOptions
+from tilecore.hooks.records import CompileOptions, KernelSource
 from tilecore.ir.stmts import For
 from tilecore.ir.visit import map_stmts, walk_stmts
 from tilecore.passes.scopes import kernel_ranges
@@ -128,10 +128,8 @@ def test_attention(queries: int, keys: int, right: int | None) -> None:
 # --- barriers: equal for all, none too few -------------------------------------------------------
 
 
-def faults_of(text: str, arrays: list[np.ndarray]) -> set[str]:
-    lowered = tilecore.lower(product(64, 128, 256, (64, 128, 64), 2, 512, trans_b=True),
-                             target=TARGET)  # fmt: skip
-    (kernel,) = lowered.source.kernels
+def faults_of(kernel: KernelSource, text: str, arrays: list[np.ndarray]) -> set[str]:
+    """Kinds of fault that `kernel` has with another text."""
     found: set[str] = set()
     for seed in range(3):
         try:
@@ -143,19 +141,22 @@ def faults_of(text: str, arrays: list[np.ndarray]) -> set[str]:
 
 
 def test_the_emulator_finds_a_missing_phase_and_an_unequal_count() -> None:
-    text = text_of(product(64, 128, 256, (64, 128, 64), 2, 512, trans_b=True))
+    source = tilecore.lower(
+        product(64, 128, 256, (64, 128, 64), 2, 512, trans_b=True), target=TARGET
+    ).source
+    (kernel,), text = source.kernels, source.text
     random = np.random.default_rng(0)
     a, b = (random.integers(-3, 4, s).astype(np.float16) for s in ((64, 256), (128, 256)))
     arrays = [a, b, np.zeros((64, 128), np.float32)]
     phases = [m.start() for m in re.finditer(r"cdna3::next_phase<512>\(\);", text)]
     assert len(phases) == 2
-    assert faults_of(text, arrays) == set()
+    assert faults_of(kernel, text, arrays) == set()
     np.testing.assert_array_equal(arrays[2], a.astype(float) @ b.astype(float).T)
     for at in phases:  # all wavefronts meet less often: they then touch one slot in one phase
-        assert "shared_race" in faults_of(text[:at] + "//" + text[at:], arrays)
+        assert "shared_race" in faults_of(kernel, text[:at] + "//" + text[at:], arrays)
     for name in ("begin", "end"):  # the halves would meet unequally often
         broken = text.replace(f"cdna3::{name}_phases<512>();", "tc::barrier();")
-        assert "deadlock" in faults_of(broken, arrays)
+        assert "deadlock" in faults_of(kernel, broken, arrays)
 
 
 @pytest.mark.parametrize("which", ["gemm", "attention"])
