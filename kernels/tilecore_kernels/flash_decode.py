@@ -25,12 +25,7 @@ from tilecore_kernels.decode_problem import (
     reference,
 )
 from tilecore_kernels.family import Family
-from tilecore_kernels.online_softmax import (
-    LOG2_E,
-    new_rows,
-    rescale,
-    weigh_scores,
-)
+from tilecore_kernels.online_softmax import LOG2_E, add_values, new_rows
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.split_combine import combine_splits, leave_part
 
@@ -84,11 +79,7 @@ def flash_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 load_keys(p, V, Table, v, batch, head, first_k, limit)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=config.policy)
                 hide_beyond(scores, first_k, limit)
-                weigh_scores(rows, scores, tile_k, scale)
-                rescale(rows, out, p.dim_v)
-                if p.dtype != "float32":
-                    T.copy(scores, weights)
-                T.gemm(weights, v, out, policy=config.policy)
+                add_values(rows, scores, weights, v, out, scale, policy=config.policy)
             leave_part(rows, out, batch, head, split, first_h, Parts, Sums, Out, LSE)
 
     types = tensor_types(p)

@@ -21,12 +21,7 @@ from tilecore_kernels import decode_problem
 from tilecore_kernels.attention_masks import hide_beyond
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
 from tilecore_kernels.family import Arrays, Family
-from tilecore_kernels.online_softmax import (
-    LOG2_E,
-    new_rows,
-    rescale,
-    weigh_scores,
-)
+from tilecore_kernels.online_softmax import LOG2_E, add_values, new_rows
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.split_combine import combine_splits, leave_part
 from tilecore_kernels.tiles import (
@@ -74,10 +69,8 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
                 T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
                 hide_beyond(scores, first_k, limit)
-                weigh_scores(rows, scores, tile_k, scale)
-                rescale(rows, out, p.dim_v)
-                T.copy(scores, weights)
-                T.gemm(weights, latent[:, 0 : p.dim_v], out, policy=config.policy)
+                values = latent[:, 0 : p.dim_v]
+                add_values(rows, scores, weights, values, out, scale, policy=config.policy)
             leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
 
     table = T.Tensor((p.batch, p.pages_per_sequence), "int32") if p.page_size else None

@@ -93,17 +93,18 @@ def rescale(rows, out, columns):
 
 
 @T.macro
-def add_values(rows, scores, weights, v, out, scale, slack=SLACK):
+def add_values(rows, scores, weights, v, out, scale, slack=SLACK, policy=T.GemmWarpPolicy.FullRow):
     """End a step: scores become weights, and the values that they weigh are added to `out`.
 
-    `weights` holds them in the values' type; it may be `scores` itself.
+    `weights` holds them in the values' type; it may be `scores` itself. Warps divide the product
+    as `policy` says.
     """
     columns, dim_v = int(scores.shape[1]), int(out.shape[1])
     weigh_scores(rows, scores, columns, scale, slack)
     rescale(rows, out, dim_v)
     if weights is not scores:
         T.copy(scores, weights)
-    T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+    T.gemm(weights, v, out, policy=policy)
 
 
 @T.macro
