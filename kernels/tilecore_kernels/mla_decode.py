@@ -21,6 +21,7 @@ from tilecore_kernels import decode_problem
 from tilecore_kernels.attention_masks import hide_beyond
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
 from tilecore_kernels.family import Arrays, Family
+from tilecore_kernels.flash_decode import tensor_types
 from tilecore_kernels.online_softmax import LOG2_E, add_values, new_rows
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.split_combine import combine_splits, leave_part
@@ -73,17 +74,13 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 add_values(rows, scores, weights, values, out, scale, policy=config.policy)
             leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
 
-    table = T.Tensor((p.batch, p.pages_per_sequence), "int32") if p.page_size else None
+    types = tensor_types(p)
 
     @T.prim_func
     def mla_decode(
-        Q: T.Tensor((p.batch, 1, p.group, p.dim), p.dtype),
-        Cache: T.Tensor(p.cache_shape(p.dim), p.dtype),
-        Lengths: T.Tensor((p.batch,), "int32"),
-        Table: table,
-        Out: T.Tensor((p.batch, 1, p.group, p.dim_v), p.dtype),
-        LSE: T.Tensor((p.batch, 1, p.group), "float32"),
-    ):
+        Q: types["Q"], Cache: types["K"], Lengths: types["Lengths"], Table: types["Table"],
+        Out: types["Out"], LSE: types["LSE"],
+    ):  # fmt: skip
         if splits == 1:
             attend(Q, Cache, Lengths, Table, None, None, Out, LSE)
         else:
