@@ -117,6 +117,12 @@ def _is_legal(config: GemmConfig, element_bytes: int, accum_bytes: int, target: 
     )
 
 
+def rounds_of(config: GemmConfig, m: int, n: int, target: Target) -> int:
+    """How often the device is filled until all tiles of C are computed."""
+    blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
+    return ceildiv(blocks, target.parallel_blocks or BLOCKS_TO_FILL)
+
+
 def _lane_cost(
     config: GemmConfig, m: int, n: int, k: int, element_bytes: int, target: Target
 ) -> tuple[float, ...]:
@@ -128,8 +134,7 @@ def _lane_cost(
     products to a thread leave the matrix units idle; four warps feed the four units of a block's
     multiprocessor.
     """
-    blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
-    rounds = ceildiv(blocks, target.parallel_blocks or BLOCKS_TO_FILL)
+    rounds = rounds_of(config, m, n, target)
     tile = config.block_m * config.block_n
     weight = BULK_OPERANDS if target.has("bulk_copy") else 8.0
     operand_share = weight * (config.block_m + config.block_n) / tile

@@ -19,14 +19,8 @@ import tilecore.language as T
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays, Family
-from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
-from tilecore_kernels.tiles import (
-    BLOCKS_TO_FILL,
-    ceildiv,
-    dtype_bytes,
-    fits_registers,
-    has_lanes,
-)
+from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs, rounds_of
+from tilecore_kernels.tiles import ceildiv, dtype_bytes, fits_registers, has_lanes
 
 BLOCK = 128
 """Elements along k, and columns of C, that share a factor of B."""
@@ -195,15 +189,11 @@ def configs(problem: ScaledGemmProblem, target: Target) -> Sequence[GemmConfig]:
     found = [c for c in found if _takes_blocks(c, target)]
     if not target.has("bulk_copy"):
         return found
-    rounds = {c: _rounds(problem, c, target) * c.block_m * c.block_n for c in found}
+    m, n = problem.m, problem.n
+    rounds = {c: rounds_of(c, m, n, target) * c.block_m * c.block_n for c in found}
     # A stable sort: among tiles that take about as many rounds, first those whose sums take turns.
     best = min(rounds.values(), default=0)
     return sorted(found, key=lambda c: not (_takes_turns(c, target) and rounds[c] <= 1.03 * best))
-
-
-def _rounds(problem: ScaledGemmProblem, config: GemmConfig, target: Target) -> int:
-    blocks = ceildiv(problem.m, config.block_m) * ceildiv(problem.n, config.block_n)
-    return ceildiv(blocks, target.parallel_blocks or BLOCKS_TO_FILL)
 
 
 def _takes_turns(config: GemmConfig, target: Target) -> bool:
