@@ -6,26 +6,38 @@ import tilecore.language as T
 from tilecore_kernels.attention_masks import hide_weights, key_tiles, query_tiles
 from tilecore_kernels.online_softmax import LOG2_E
 
-DELTA_ROWS = 16
-"""Rows of one block of the kernel that computes D."""
+ROWS = 16
+"""Rows of one block of the kernels before and after the products."""
+
+
+@T.macro
+def sum_products(Out, dOut, batch, head, first, products, delta):
+    """``D_i = sum_d O_id dO_id`` of the rows from `first` on; `products` are what is summed."""
+    for i, d in T.Parallel(*products.shape):
+        grad = T.cast(dOut[batch, head, first + i, d], "float32")
+        products[i, d] = grad * T.cast(Out[batch, head, first + i, d], "float32")
+    T.reduce_sum(products, delta, dim=1)
 
 
 @T.macro
 def compute_deltas(p, Out, dOut, Delta):
-    """A kernel: ``D_i = sum_d O_id dO_id``."""
-    with T.Kernel(T.ceildiv(p.q_len, DELTA_ROWS), p.heads, p.batch, threads=128) as (
-        bx,
-        head,
-        batch,
-    ):
-        products = T.alloc_fragment((DELTA_ROWS, p.dim_v), "float32")
-        delta = T.alloc_fragment((DELTA_ROWS,), "float32")
-        first = bx * DELTA_ROWS
-        for i, d in T.Parallel(DELTA_ROWS, p.dim_v):
-            grad = T.cast(dOut[batch, head, first + i, d], "float32")
-            products[i, d] = grad * T.cast(Out[batch, head, first + i, d], "float32")
-        T.reduce_sum(products, delta, dim=1)
-        T.copy(delta, Delta[batch, head, first : first + DELTA_ROWS])
+    """A kernel: D of all rows."""
+    with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
+        products = T.alloc_fragment((ROWS, p.dim_v), "float32")
+        delta = T.alloc_fragment((ROWS,), "float32")
+        first = bx * ROWS
+        sum_products(Out, dOut, batch, head, first, products, delta)
+        T.copy(delta, Delta[batch, head, first : first + ROWS])
+
+
+@T.macro
+def store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV):
+    """Write the sums of a block's keys, those of dK scaled."""
+    tile_k = int(dk.shape[0])
+    for j, d in T.Parallel(tile_k, p.dim):
+        dk[j, d] = dk[j, d] * p.scale
+    T.copy(dv, dV[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v])
+    T.copy(dk, dK[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim])
 
 
 @T.macro
@@ -79,10 +91,7 @@ def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
             if dtype != "float32":
                 T.copy(slopes, slopes_in)
             T.gemm(slopes_in, q, dk, policy=by_rows)
-        for j, d in T.Parallel(tile_k, p.dim):
-            dk[j, d] = dk[j, d] * p.scale
-        T.copy(dv, dV[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v])
-        T.copy(dk, dK[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim])
+        store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
 
 
 @T.macro

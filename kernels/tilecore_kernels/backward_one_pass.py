@@ -4,10 +4,8 @@
 
 import tilecore.language as T
 from tilecore_kernels.attention_masks import hide_weights, query_tiles
+from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products
 from tilecore_kernels.online_softmax import LOG2_E
-
-ROWS = 16
-"""Rows of one block of the kernels before and after the products."""
 
 
 @T.macro
@@ -18,10 +16,7 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
         delta = T.alloc_fragment((ROWS,), "float32")
         zeros = T.alloc_fragment((ROWS, p.dim), "float32")
         first = bx * ROWS
-        for i, d in T.Parallel(ROWS, p.dim_v):
-            grad = T.cast(dOut[batch, head, first + i, d], "float32")
-            products[i, d] = grad * T.cast(Out[batch, head, first + i, d], "float32")
-        T.reduce_sum(products, delta, dim=1)
+        sum_products(Out, dOut, batch, head, first, products, delta)
         for i in T.Parallel(ROWS):
             if first + i < p.q_len:
                 Rows[0, batch, head, first + i] = LSE[batch, head, first + i] * LOG2_E
@@ -85,10 +80,7 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
             T.gemm(slopes_in, q, dk, policy=by_rows)
             T.atomic_add(Sums[batch, head, first_q : first_q + tile_q, 0 : p.dim], dq)
-        for j, d in T.Parallel(tile_k, p.dim):
-            dk[j, d] = dk[j, d] * p.scale
-        T.copy(dv, dV[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v])
-        T.copy(dk, dK[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim])
+        store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
 
 
 @T.macro
