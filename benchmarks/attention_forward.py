@@ -8,7 +8,6 @@ power limit follows the work of the last tenth of a second (docs/performance-log
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import random
 import traceback
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import milliseconds, relative_error
+from measuring import example_at, milliseconds, relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -148,10 +147,7 @@ def tilelang_peer(path: str) -> Callable[..., Call]:
     seq_kv, dim, is_causal, block_M=, block_N=, num_stages=, threads=)`` over (b, h, s, d)."""
 
     def make(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Call:
-        spec = importlib.util.spec_from_file_location("peer_flashattn", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = example_at(path)
         batch, heads, length, dim = q.shape
         if k.shape[1] != heads:
             k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import json
 import sys
 import traceback
@@ -27,7 +26,7 @@ from typing import Any
 import measuring
 import torch
 import torch.nn.functional as F
-from measuring import milliseconds_after_reads, relative_error
+from measuring import example_at, milliseconds_after_reads, relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -55,13 +54,10 @@ MLA_TILES: dict[str, list[Any]] = {
 Work = tuple[Any, DecodeProblem, list[DecodeConfig]]
 rows: list[dict[str, Any]] = []
 
-
 milliseconds = functools.partial(measuring.milliseconds, settle=20, measure=60)
-
 
 COPIED = float(1 << 32)
 """Bytes read and written by the copy that bandwidths are compared with."""
-
 
 SMALL = 256e6
 """Bytes below which launches, latencies and the flush count; such rows get more peers."""
@@ -85,22 +81,16 @@ def tilelang_ms(path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Ten
     """Milliseconds of TileLang's latent decoding: ``flashattn(batch, heads, kv_head_num,
     seqlen_kv, dim, pe_dim, block_N, block_H, num_split, softmax_scale)`` at `path`, which takes
     queries (b, h, d) and keys (b, s, 1, d), each in two parts. Infinite where it is wrong."""
-    spec = importlib.util.spec_from_file_location("peer_mla", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     batch, _, length, _ = cache.shape
     keys = cache.view(batch, length, 1, 576)
     parts = [x.contiguous() for x in (q[:, 0, :, :512], q[:, 0, :, 512:])]
     parts += [x.contiguous() for x in (keys[..., :512], keys[..., 512:])]
-    best = float("inf")
-    for splits in splits_for(2 * batch, length // 64)[:1]:
-        kernel = module.flashattn(batch, 128, 1, length, 512, 64, 64, 64, splits, 192**-0.5)
-        error = relative_error(kernel(*parts).view_as(want), want)
-        print(f"  tilelang, {splits} splits: relative error {error:.3g}", flush=True)
-        if error <= 3e-3:
-            best = min(best, milliseconds(lambda kernel=kernel: kernel(*parts)))
-    return best
+    splits = splits_for(2 * batch, length // 64)[0]
+    make = example_at(path).flashattn
+    kernel = make(batch, 128, 1, length, 512, 64, 64, 64, splits, 192**-0.5)
+    error = relative_error(kernel(*parts).view_as(want), want)
+    print(f"  tilelang, {splits} splits: relative error {error:.3g}", flush=True)
+    return milliseconds(lambda: kernel(*parts)) if error <= 3e-3 else float("inf")
 
 
 def splits_for(blocks: int, tiles: int) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -40,6 +42,15 @@ def milliseconds_after_reads(call: Callable[[], Any], calls: int = 40) -> float:
     torch.cuda.synchronize()
     times = sorted(begin.elapsed_time(end) for begin, end in events)
     return times[calls // 2]
+
+
+def example_at(path: str) -> ModuleType:
+    """A peer's example program, loaded from its file."""
+    spec = importlib.util.spec_from_file_location("peer_example", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from measuring import example_at
 
 COLUMNS = (128, 64, 32, 16)
 """block_N of the example; its first ones that run are tried, and the best is its figure."""
@@ -33,10 +33,7 @@ def block_scaled(
         RuntimeError: no configuration ran.
         ImportError: TileLang is not installed.
     """
-    spec = importlib.util.spec_from_file_location("peer_block_scaled", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example_at(path)
     T = module.T
     factors = of_a.t().contiguous()
     best: tuple[float, Call | None] = (float("inf"), None)
