@@ -8,6 +8,7 @@ power limit follows the work of the last tenth of a second (docs/performance-log
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import traceback
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import example_at, milliseconds, relative_error
+from measuring import example_at, fastest, milliseconds, relative_error
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -151,27 +152,19 @@ def tilelang_peer(path: str) -> Callable[..., Call]:
         batch, heads, length, dim = q.shape
         if k.shape[1] != heads:
             k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))
-        best: tuple[float, Call | None] = (float("inf"), None)
-        for m, n, stages, threads in TILELANG_TILES:
-            try:
-                kernel = module.flashattn(
-                    batch, heads, length, length, dim, causal, block_M=m, block_N=n,
-                    num_stages=stages, threads=threads,
-                )  # fmt: skip
 
-                def call(kernel: Any = kernel) -> Any:
-                    return kernel(q, k, v)
+        def with_tiles(m: int, n: int, stages: int, threads: int) -> Call:
+            kernel = module.flashattn(
+                batch, heads, length, length, dim, causal, block_M=m, block_N=n,
+                num_stages=stages, threads=threads,
+            )  # fmt: skip
+            return functools.partial(kernel, q, k, v)
 
-                call()
-                ms = milliseconds(call, 20, 40)
-            except Exception as error:
-                print(f"  tilelang {m}x{n}: {str(error)[:200]}", flush=True)
-                continue
-            if ms < best[0]:
-                best = (ms, call)
-        if best[1] is None:
-            raise RuntimeError("no configuration of TileLang ran")
-        return best[1]
+        candidates = (
+            (f"tilelang {m}x{n}", functools.partial(with_tiles, m, n, stages, threads))
+            for m, n, stages, threads in TILELANG_TILES
+        )
+        return fastest(candidates, settle=20, measure=40)
 
     return make
 

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from attention_forward import MEASURE_MS, SETTLE_MS
+from attention_forward import MEASURE_MS, SETTLE_MS, torch_peer
 from measuring import milliseconds, relative_error
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import SDPBackend
 
 import tilecore
 from tilecore.targets import choose_target
@@ -96,15 +95,8 @@ def torch_peers(p: AttentionProblem, q: torch.Tensor, k: torch.Tensor, v: torch.
     if p.left is not None or p.score_mod is not None or p.has_sinks:
         return {}
 
-    def with_backend(which: SDPBackend) -> Call:
-        def call() -> torch.Tensor:
-            with sdpa_kernel([which]):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=p.right == 0)
-
-        return call
-
     backends = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-    return {name: with_backend(which) for name, which in backends.items()}
+    return {name: torch_peer(one)(q, k, v, p.right == 0) for name, one in backends.items()}
 
 
 def cute_peers(

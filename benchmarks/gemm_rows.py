@@ -9,7 +9,6 @@ Matrix kernels run against the power limit, so the two differ.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import measuring
 import tilelang_gemm
 import torch
 
@@ -98,9 +96,8 @@ def with_tilelang(case: Case, path: str | None) -> Case:
     """The case with TileLang's example at `path` among its peers, where that can run it."""
     if path is None or getattr(case.problem, "scaling", "") != "block":
         return case
-    timer = functools.partial(measuring.milliseconds, settle=10, measure=20)
     try:
-        call = tilelang_gemm.block_scaled(path, *case.arguments, timer)
+        call = tilelang_gemm.block_scaled(path, *case.arguments)
     except Exception as error:
         print(f"  no TileLang: {str(error)[:200]}", flush=True)
         return case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +51,33 @@ def example_at(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def fastest(
+    candidates: Iterable[tuple[str, Callable[[], Callable[[], Any]]]], settle: int, measure: int
+) -> Callable[[], Any]:
+    """The fastest of some calls; those that fail are told and passed over.
+
+    Args:
+        candidates: name and maker of each call.
+        settle, measure: as for `milliseconds`.
+
+    Raises:
+        RuntimeError: none ran.
+    """
+    times: list[tuple[float, Callable[[], Any]]] = []
+    for name, make in candidates:
+        try:
+            call = make()
+            call()
+            times.append((milliseconds(call, settle, measure), call))
+        except Exception as error:
+            print(f"  {name}: {str(error)[:200]}", flush=True)
+            continue
+        print(f"  {name}: {times[-1][0]:.4f} ms", flush=True)
+    if not times:
+        raise RuntimeError("no configuration ran")
+    return min(times, key=lambda one: one[0])[1]
 
 
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
