@@ -145,10 +145,10 @@ def paged(cache: torch.Tensor, page: int, order: torch.Tensor) -> torch.Tensor:
 
 def best_of(
     backend: str, row: Work, arguments: tuple[Any, ...], out: torch.Tensor, want: torch.Tensor
-) -> tuple[float, dict[str, Any]]:
-    """(ms, configuration and so on) of the fastest right configuration."""
+) -> tuple[float, Any, dict[str, Any]]:
+    """(ms, kernel, configuration and so on) of the fastest right configuration."""
     family, problem, configs = row
-    best: tuple[float, dict[str, Any]] = (float("inf"), {})
+    best: tuple[float, Any, dict[str, Any]] = (float("inf"), None, {})
     for config in configs:
         try:
             kernel = tilecore.compile(family.program(problem, config), backend=backend)
@@ -164,7 +164,7 @@ def best_of(
                   f"{used.spill_bytes} spill bytes {used.notes}", flush=True)  # fmt: skip
             if ms < best[0]:
                 found = {"config": str(config), "error": error, "resources": str(used)}
-                best = (ms, {**found, "kernel": kernel})
+                best = (ms, kernel, found)
         except Exception as error:
             traceback.print_exc(limit=-2)
             print(f"  FAILED {config}: {error}", flush=True)
@@ -201,18 +201,16 @@ def flash(backend: str, shape: tuple[int, int, int], copied: float, tilelang: st
         table = order.to(torch.int32).view(batch, -1)
         pages = (paged(k, page, order), paged(v, page, order))
         arguments = (q, *pages, lengths, table, out, sums)
-    ms, best = best_of(backend, row, arguments, out, want)
+    ms, kernel, best = best_of(backend, row, arguments, out, want)
     moved = FLASH_DECODE.bytes_moved(row[1])
     speed = moved / ms * 1e3
     same = copy_bandwidth(min(moved, COPIED))
     small: dict[str, float] = {}
     if moved < SMALL:
-        kernel = best.pop("kernel")
         clean = milliseconds_after_reads(lambda: kernel(*arguments))
         small = {"after_reads_gbs": moved / clean * 1e-6,
                  "after_reads_copy_gbs": copy_bandwidth(moved, milliseconds_after_reads) * 1e-9,
                  "read_gbs": read_bandwidth(moved) * 1e-9}  # fmt: skip
-    best.pop("kernel", None)
     show(group="flash", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,
          same_copy_gbs=same * 1e-9, ratio_same_copy=speed / same, ratio_fa2=peer_ms / ms,
          **small, **best)  # fmt: skip
@@ -234,8 +232,7 @@ def mla(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str 
         table = order.to(torch.int32).view(batch, -1)
         pages = paged(cache, page, order).view(-1, 1, page, 576)
         arguments = (q, pages, lengths, table, out, sums)
-    ms, best = best_of(backend, row, arguments, out, want)
-    best.pop("kernel", None)
+    ms, _, best = best_of(backend, row, arguments, out, want)
     speed = MLA_DECODE.bytes_moved(row[1]) / ms * 1e3
     peer: dict[str, float] = {}
     if tilelang is not None and not page:
