@@ -29,7 +29,6 @@ from rocm_rows import (
     GROUPS,
     VARIANTS,
     Row,
-    lowered,
     predicted,
     print_table,
     rate,
@@ -39,6 +38,7 @@ from rocm_rows import (
 )
 
 import tilecore
+from tilecore.compiler import Lowered
 from tilecore.hooks.manager import targets_of
 from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.gemm import GemmProblem
@@ -162,9 +162,9 @@ def _scaled_peers(
 
 
 def measure_one(
-    torch: Any, row: Row, config: Any, variant: str, data: tuple[Any, ...]
+    torch: Any, row: Row, config: Any, variant: str, made: Lowered, data: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """One configuration in one schedule, checked and timed.
+    """One configuration in one schedule, which makes `made` of it, checked and timed.
 
     Raises:
         ValueError: the result is wrong.
@@ -179,7 +179,7 @@ def measure_one(
     if not error <= LIMIT:
         raise ValueError(f"wrong result: relative error {error:.3g}")
     ms = milliseconds(torch, lambda: kernel(*inputs, *outputs))
-    model = predicted(row, lowered(row, config, variant))
+    model = predicted(row, made)
     return {"ms": ms, "config": short(config), "schedule": variant or "default", "error": error,
             "rate": rate(row, ms * 1e-3), "predicted": rate(row, model)}  # fmt: skip
 
@@ -190,9 +190,9 @@ def measure(torch: Any, row: Row, count: int, out_rows: list[dict[str, Any]]) ->
     data, good = tensors(torch, row), True
     tried: list[dict[str, Any]] = []
     for config in list(row.family.configs(row.problem, target))[:count]:
-        for variant in variants_of(row, config):
+        for variant, made in variants_of(row, config).items():
             try:
-                found = measure_one(torch, row, config, variant, data)
+                found = measure_one(torch, row, config, variant, made, data)
                 print(f"  {json.dumps(found)}", flush=True)
                 tried.append(found)
             except Exception as failure:  # the other configurations and rows still count

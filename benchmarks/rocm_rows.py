@@ -87,18 +87,14 @@ def _all_rows() -> Iterator[Row]:
         yield Row("mla", MLA_DECODE, latent_problem(16, 8192, dtype="bfloat16", page_size=page))
 
 
-def lowered(row: Row, config: Any, variant: str = "") -> Lowered:
-    """A row's program in one configuration and schedule."""
+def variants_of(row: Row, config: Any) -> dict[str, Lowered]:
+    """The schedules that make different code of one configuration, and what they make."""
+    found: dict[str, tuple[str, Lowered]] = {}
     program = row.family.program(row.problem, config)
-    return lower(program, BACKEND, options=VARIANTS[variant])
-
-
-def variants_of(row: Row, config: Any) -> list[str]:
-    """The schedules that make different code of one configuration."""
-    texts: dict[str, str] = {}
-    for variant in VARIANTS:
-        texts.setdefault(lowered(row, config, variant).source.text, variant)
-    return list(texts.values())
+    for variant, options in VARIANTS.items():
+        made = lower(program, BACKEND, options=options)
+        found.setdefault(made.source.text, (variant, made))
+    return dict(found.values())
 
 
 def predicted(row: Row, made: Lowered) -> float:
@@ -122,9 +118,10 @@ HEADINGS = ("kernel", "configuration", "schedule", "VGPR", "AGPR", "LDS", "spill
             "waves", "planned", "predicted")  # fmt: skip
 
 
-def table_rows(row: Row, config: Any, variant: str) -> Iterator[tuple[tuple[str, ...], bool]]:
+def table_rows(
+    row: Row, config: Any, variant: str, made: Lowered
+) -> Iterator[tuple[tuple[str, ...], bool]]:
     """(cells, whether nothing spilled and the occupancy is as planned) of each kernel."""
-    made = lowered(row, config, variant)
     figures = read_figures(assembly_of(made.source, made.target, made.options))
     speed = rate(row, predicted(row, made))
     for number, kernel in enumerate(made.source.kernels):
@@ -162,8 +159,8 @@ def print_table(chosen: list[Row], count: int) -> bool:
     all_good = True
     for row in chosen:
         for config in list(row.family.configs(row.problem, target))[:count]:
-            for variant in variants_of(row, config):
-                for cells, good in table_rows(row, config, variant):
+            for variant, made in variants_of(row, config).items():
+                for cells, good in table_rows(row, config, variant, made):
                     note = "" if good else " NOT AS PLANNED"
                     print("| " + " | ".join(cells) + " |" + note, flush=True)
                     all_good = all_good and good
