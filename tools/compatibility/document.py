@@ -134,8 +134,12 @@ def _emulated(emulated: Mapping[str, Mapping[str, Result]]) -> str:
     if not emulated:
         return ""
     shown = (PASS, FAIL, TIME, TOO_LARGE)
+    known = {
+        name: {path: one for path, one in results.items() if one.state in shown}
+        for name, results in emulated.items()
+    }
     rows = []
-    for name, results in emulated.items():
+    for name, results in known.items():
         states = Counter(result.state for result in results.values())
         numbers = [states[state] for state in shown]
         decided = max(1, states[PASS] + states[FAIL])
@@ -144,20 +148,13 @@ def _emulated(emulated: Mapping[str, Mapping[str, Result]]) -> str:
     parts = [_EMULATED.format(first=next(iter(emulated)), rows="\n".join(rows))]
     parts.append(f"| file | {' | '.join(f'`{name}`' for name in emulated)} | reason |\n")
     parts.append("| --- |" + " --- |" * (len(emulated) + 1) + "\n")
-    for path in sorted({path for results in emulated.values() for path in results}):
-        found = {name: results.get(path) for name, results in emulated.items()}
-        if not any(one is not None and one.state in shown for one in found.values()):
-            continue
-        cells = [
-            "" if one is None or one.state not in shown else one.state for one in found.values()
-        ]
-        reasons = [
-            one.reasons[0]
-            for one in found.values()
-            if one is not None and one.state in (FAIL, TIME)
-        ]
-        if any(one is not None and one.state == FAIL for one in found.values()):
-            reasons += [EMULATED_NOTES[path]] if path in EMULATED_NOTES else []
+    for path in sorted({path for results in known.values() for path in results}):
+        found = [results.get(path) for results in known.values()]
+        cells = ["" if one is None else one.state for one in found]
+        failed = [one for one in found if one is not None and one.state in (FAIL, TIME)]
+        reasons = [one.reasons[0] for one in failed]
+        if path in EMULATED_NOTES and any(one.state == FAIL for one in failed):
+            reasons.append(EMULATED_NOTES[path])
         reason = _cell("; ".join(dict.fromkeys(reasons)))
         parts.append(f"| `{path}` | {' | '.join(cells)} | {reason} |\n")
     return "".join(parts)
