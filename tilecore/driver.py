@@ -81,7 +81,7 @@ def _compile(program: Program, target: Target, options: CompileOptions) -> Compi
     hooks = hooks_of(target.backend)
     lowered = lower(program, target=target, options=options)
     if target.device == "emulator":
-        return _emulated_kernel(lowered, hooks)
+        return emulated_kernel(lowered, hooks)
     artifact = _artifact(lowered, hooks)
     device = hooks.call("tilecore_probe_device", target=target)
     if device is None:
@@ -138,7 +138,12 @@ def _from_entry(entry: CacheEntry) -> Artifact:
     return Artifact(entry.parts["binary"], entry.record["format"], resources, entry.record["log"])
 
 
-def _emulated_kernel(lowered: Lowered, hooks: Hooks) -> CompiledKernel:
+def emulated_kernel(lowered: Lowered, hooks: Hooks) -> CompiledKernel:
+    """A kernel whose launches run its text in the emulator.
+
+    Raises:
+        BackendError: the backend cannot be emulated.
+    """
     from tilecore.emulated import EmulatedLauncher
 
     support = hooks.call("tilecore_emulator_support", target=lowered.target)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilecore
-from tilecore.emulated import EmulatedLauncher
+from tilecore.driver import emulated_kernel
 from tilecore.errors import EmulatorFault
 from tilecore.hooks.manager import hooks_of
 from tilecore.kernel import CompiledKernel
@@ -94,14 +94,8 @@ def _without(kernel: CompiledKernel, removed: re.Match[str]) -> CompiledKernel:
     lowered = kernel._lowered
     text = kernel.source[: removed.start()] + kernel.source[removed.end() :]
     source = dataclasses.replace(lowered.source, text=text)
-    support = hooks_of(kernel.target.backend).call(
-        "tilecore_emulator_support", target=kernel.target
-    )
-    return CompiledKernel(
-        dataclasses.replace(lowered, source=source),
-        None,
-        lambda: EmulatedLauncher(lowered.program, source, support, kernel.target),
-    )
+    changed = dataclasses.replace(lowered, source=source)
+    return emulated_kernel(changed, hooks_of(kernel.target.backend))
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
@@ -109,7 +103,8 @@ def test_each_is_needed(backend: str, name: str) -> None:
     function, arrays = PROGRAMS[name]()
     kernel = tilecore.compile(function, backend=backend, device="emulator")
     kernel(*arrays)
-    unused = dict(HARMLESS.get((backend, name), {}))
+    harmless = HARMLESS.get((backend, name), {})
+    unused = set(harmless)
     silent = []
     sites = list(STATEMENT.finditer(kernel.source))
     assert sites, "nothing synchronises"
@@ -119,13 +114,8 @@ def test_each_is_needed(backend: str, name: str) -> None:
         except EmulatorFault:
             continue
         statement = site.group().strip()
-        known = [
-            pattern
-            for pattern in HARMLESS.get((backend, name), {})
-            if re.search(pattern, statement)
-        ]
-        for pattern in known:
-            unused.pop(pattern, None)
+        known = {pattern for pattern in harmless if re.search(pattern, statement)}
+        unused -= known
         if not known:
             silent.append(statement)
     assert not silent, "could be removed and nothing was reported"
