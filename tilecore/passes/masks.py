@@ -10,7 +10,7 @@ behind a tensor's end, need no step at all.
 
 from __future__ import annotations
 
-from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Binary, Call, Const, Expr, Load, Select, Var, binary, const, free_vars
 from tilecore.ir.expr import dtype_of_expr as type_of
@@ -19,22 +19,17 @@ from tilecore.ir.linear import Linear
 from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
-    Atomic,
     Block,
     Copy,
-    Fill,
     For,
-    Gemm,
     If,
     Intrinsic,
     Let,
     Parallel,
-    Reduce,
-    Scan,
     Stmt,
     Store,
 )
-from tilecore.ir.visit import walk_stmts
+from tilecore.ir.visit import destinations, regions_of, walk_stmts
 from tilecore.passes.lowering.lane_scope import LaneScope
 from tilecore.passes.roles.ring import inlined
 
@@ -229,17 +224,10 @@ def _stored_rows(kernel: Kernel, rows: int, ranges: Ranges) -> Linear | None:
 
 def _writes_global(stmt: Stmt) -> bool:
     """Whether a statement itself may write global memory."""
-    match stmt:
-        case Copy(dst=dst) | Fill(dst=dst) | Reduce(dst=dst) | Scan(dst=dst) | Atomic(dst=dst):
-            return dst.buffer.scope is Scope.GLOBAL
-        case Gemm(c=c):
-            return c.buffer.scope is Scope.GLOBAL
-        case Store(buffer=buffer):
-            return buffer.scope is Scope.GLOBAL
-        case Intrinsic(args=args):
-            return any(isinstance(a, Region) and a.buffer.scope is Scope.GLOBAL for a in args)
-        case _:
-            return False
+    buffers = destinations(stmt)
+    if isinstance(stmt, Intrinsic):  # any argument, the first one too
+        buffers = tuple(region.buffer for region in regions_of(stmt))
+    return any(buffer.scope is Scope.GLOBAL for buffer in buffers)
 
 
 def group_number(lanes: int) -> Expr:
