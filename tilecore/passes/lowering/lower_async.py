@@ -12,7 +12,7 @@ import math
 
 from tilecore.errors import LoweringError
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import TRUE, Const, Expr, binary, const
+from tilecore.ir.expr import TRUE, Expr, Var, binary, const
 from tilecore.ir.stmts import Block, For, Intrinsic, LoopKind
 from tilecore.passes.async_copies import IN_LANE_ORDER
 from tilecore.passes.lowering.bounded_moves import needed_test
@@ -45,7 +45,7 @@ def lower_async_copy(stmt: Intrinsic, scope: LaneScope) -> Block:
 
 
 def _issue_in_lane_order(
-    stmt: Intrinsic, src: Region, dst: Region, width: int, rounds_of: tuple[Expr, int, Expr],
+    stmt: Intrinsic, src: Region, dst: Region, width: int, rounds_of: tuple[Var, int, Expr],
     scope: LaneScope,
 ) -> Block:  # fmt: skip
     """Every lane, in every round, one piece of the tile in the order of shared memory."""
@@ -63,9 +63,7 @@ def _issue_in_lane_order(
     args: tuple[Expr | Region, ...] = (from_, to) if valid == TRUE else (from_, to, valid)
     elements = math.prod(src.buffer.static_shape or ())
     hints = tuple(sorted((*stmt.hints, ("elements", elements))))
-    copy = Intrinsic("async.copy", args, hints, stmt.loc)
-    kind = LoopKind.UNROLL if rounds <= _UNROLL_LIMIT else LoopKind.SERIAL
-    return (For(step, const(0), const(rounds), const(1), (copy,), kind, loc=stmt.loc),)  # type: ignore[arg-type]
+    return _in_rounds(step, rounds, (Intrinsic("async.copy", args, hints, stmt.loc),), stmt)
 
 
 def _digits(number: Expr, extents: list[int], scope: LaneScope) -> list[Expr]:
@@ -85,7 +83,7 @@ def _issue(
     dst: Region,
     coordinates: tuple[Expr, ...],
     width: int,
-    rounds_of: tuple[Expr, int, int, Expr],
+    rounds_of: tuple[Var, int, int, Expr],
     scope: LaneScope,
 ) -> Block:
     step, rounds, total, number = rounds_of
@@ -100,6 +98,9 @@ def _issue(
     copy = guarded(scope.inside(dst.buffer, target), copy)
     if rounds * scope.threads != total:
         copy = guarded(binary("lt", number, const(total)), copy)
+    return _in_rounds(step, rounds, copy, stmt)
+
+
+def _in_rounds(step: Var, rounds: int, copy: Block, stmt: Intrinsic) -> Block:
     kind = LoopKind.UNROLL if rounds <= _UNROLL_LIMIT else LoopKind.SERIAL
-    assert not isinstance(step, Const)
-    return (For(step, const(0), const(rounds), const(1), copy, kind, loc=stmt.loc),)  # type: ignore[arg-type]
+    return (For(step, const(0), const(rounds), const(1), copy, kind, loc=stmt.loc),)
