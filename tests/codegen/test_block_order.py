@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilecore.codegen.simt.block_order import chunked, grid_lines
+from tilecore.codegen.simt.block_order import NAMES, chunked, grid_lines
+from tilecore.codegen.simt.spelling import RESERVED
 from tilecore.ir.program import BlockOrder
 
 AXES = "xyz"
@@ -25,6 +28,17 @@ def test_a_group_gets_runs_of_neighbours(groups: int, chunk: int, rounds: int) -
         for first in range(0, len(places), chunk):
             run = places[first : first + chunk]
             assert run == list(range(run[0], run[0] + chunk)) and run[0] % chunk == 0
+
+
+def test_names_of_the_lines_are_kept_from_authors() -> None:
+    defined: set[str] = set()
+    for rank in (1, 2, 3):
+        names = list(AXES[:rank])
+        for order in (None, BlockOrder(2)):
+            lines = grid_lines(names, order, groups=2, chunk=2)
+            defined |= set(re.findall(r"const int (\w+) =", "\n".join(lines))) - set(names)
+    assert defined == NAMES
+    assert RESERVED >= NAMES
 
 
 def evaluate(

@@ -16,6 +16,12 @@ from tilecore.ir.program import BlockOrder
 GROUPS, CHUNK = "block_groups", "block_chunk"
 """Hints of a kernel: groups of processors, and neighbours that one group takes."""
 
+NAMES = frozenset({
+    "block_number", "block_local", "dealt", "dealt_x", "dealt_y", "dealt_z",
+    "block_id", "panel_length", "panel_first", "panel_width", "in_panel",
+})  # fmt: skip
+"""What `grid_lines` defines besides the grid variables: no author's name is printed so."""
+
 _AXES = "xyz"
 
 

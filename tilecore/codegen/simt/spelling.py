@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tilecore.codegen.simt import block_order
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
 from tilecore.ir.program import Kernel, Program
@@ -29,8 +30,7 @@ requires restrict return short signed sizeof static static_assert static_cast st
 this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void
 volatile wchar_t while xor xor_eq
 
-tc smem store_pair std main printf dealt dealt_x dealt_y dealt_z block_id panel_length panel_first
-panel_width in_panel tile_counter lane lane_group
+tc smem store_pair std main printf tile_counter lane lane_group
 
 blockIdx blockDim threadIdx gridDim warpSize dim3 half bfloat16 uchar ushort uint ulong longlong
 ulonglong clock_t
@@ -42,7 +42,7 @@ NULL EOF NAN INFINITY HUGE_VAL BUFSIZ RAND_MAX CHAR_BIT INT_MAX INT_MIN UINT_MAX
 FLT_MAX DBL_MAX M_PI M_E assert errno stdin stdout stderr offsetof signbit isnan isinf isfinite
 isnormal linux unix i386 major minor makedev setjmp va_list va_start va_end va_arg
 """
-RESERVED = frozenset(_WORDS.split())
+RESERVED = frozenset(_WORDS.split()) | block_order.NAMES
 """Words that no name of a kernel's text may be."""
 _OWN = {"lane.index": "lane", "lane.group": "lane_group"}
 """Spellings of the compiler's own variables; all are reserved words."""
