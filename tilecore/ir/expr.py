@@ -31,7 +31,6 @@ BITWISE = ("bitand", "bitor", "bitxor", "shl", "shr")
 COMPARISON = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("and", "or")
 BINARY_OPS = frozenset(ARITHMETIC + BITWISE + COMPARISON + LOGICAL)
-UNARY_OPS = frozenset({"neg", "bitnot", "not"})
 
 # Math calls that every backend implements for floats of any width (narrow ones compute in
 # float32): one argument unless said otherwise. abs also takes integers.

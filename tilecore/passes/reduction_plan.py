@@ -56,7 +56,7 @@ def plan_reduction(layout: FragmentLayout, axis: int, warp: int) -> ReductionPla
     return ReductionPlan(tuple(masks), tuple(across))
 
 
-def accumulator_dtype(op: str, src: DType, dst: DType) -> DType:
+def accumulator_dtype(op: str, dst: DType) -> DType:
     """The dtype in which partial results are kept."""
     if op in ("any", "all"):
         return boolean
@@ -117,7 +117,7 @@ def reduce_of(intrinsic: Intrinsic) -> tuple[Reduce, Region]:
 
 
 def _scratch(stmt: Reduce, plan: ReductionPlan, names: Names) -> Buffer:
-    dtype = accumulator_dtype(stmt.op, stmt.src.dtype, stmt.dst.dtype)
+    dtype = accumulator_dtype(stmt.op, stmt.dst.dtype)
     elements = max(1, math.prod(static(stmt.dst)))
     base = f"{stmt.dst.buffer.name}_partial"
     return names.buffer(base, (plan.parts, elements), dtype, Scope.SHARED)

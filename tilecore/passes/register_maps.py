@@ -97,7 +97,7 @@ def _register_map(
         if table is None:
             return None
         tables[combination] = table
-    return _fit(tables, loop, len(inner), values)
+    return _fit(tables, loop, len(inner))
 
 
 def _constant_range(start: Expr, extent: Expr) -> list[int] | None:
@@ -161,7 +161,6 @@ def _fit(
     tables: dict[tuple[int, ...], np.ndarray],
     loop: FragmentLayout,
     inner_count: int,
-    values: list[list[int]],
 ) -> RegisterMap | None:
     """Fit an affine map to the tables; None when there is none."""
     modes = register_modes(loop)

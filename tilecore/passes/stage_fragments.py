@@ -101,9 +101,7 @@ class _Stager:
             case Store() | Atomic() if as_parallel(stmt) is None:
                 return self.nest(Parallel((), (), (stmt,), loc=stmt.loc), unwrap=True)
             case Let(value=value):
-                return self.uniform(
-                    stmt, (value,), lambda new: dataclasses.replace(stmt, value=new[0])
-                )
+                return self.uniform((value,), lambda new: dataclasses.replace(stmt, value=new[0]))
             case If(condition=condition):
                 return self.branch(stmt, condition)
             case For(start=start, extent=extent):
@@ -128,7 +126,7 @@ class _Stager:
         return [load for load in loads_in(expr) if load.buffer.scope is Scope.FRAGMENT]
 
     def uniform(
-        self, stmt: Stmt, exprs: tuple[Expr, ...], make: Callable[[tuple[Expr, ...]], Stmt]
+        self, exprs: tuple[Expr, ...], make: Callable[[tuple[Expr, ...]], Stmt]
     ) -> Block | None:
         """A statement whose expressions read fragments for the whole block."""
         before, new = self.stage_uniform(exprs)

@@ -202,7 +202,7 @@ class LaneScope:
     def first_copy(self, layout: FragmentLayout) -> Expr:
         """The condition that this lane is the first of the layout's copies."""
         return all_of(
-            binary("eq", self.thread_digit(mode, layout), const(0))
+            binary("eq", self.thread_digit(mode), const(0))
             for mode in layout.replication
             if mode.extent > 1
         )
@@ -212,7 +212,7 @@ class LaneScope:
         condition = binary("lt", LANE, const(layout.threads))
         return all_of(() if self.ranges.proves(condition) else (condition,))
 
-    def thread_digit(self, mode: FragmentMode, layout: FragmentLayout) -> Expr:
+    def thread_digit(self, mode: FragmentMode) -> Expr:
         """This lane's digit of a thread mode."""
         digit = binary("floordiv", LANE, const(mode.stride))
         if mode.stride * mode.extent < self.threads:
@@ -227,7 +227,7 @@ class LaneScope:
             weight = 1
             for mode in axis:
                 if mode.space != REGISTER and mode.extent > 1:
-                    digit = self.thread_digit(mode, layout)
+                    digit = self.thread_digit(mode)
                     total = binary("add", total, binary("mul", digit, const(weight)))
                 weight *= mode.extent
             parts.append(total)

@@ -105,7 +105,7 @@ class _Reduction:
         self.scratch = scratch
         self.scope = scope
         self.layout = scope.fragment_layout(reduce.src.buffer)
-        self.dtype = accumulator_dtype(reduce.op, reduce.src.dtype, reduce.dst.dtype)
+        self.dtype = accumulator_dtype(reduce.op, reduce.dst.dtype)
         keep = len(reduce.dst.shape) == len(reduce.src.shape)
         self.natural: FragmentLayout = drop_axis(self.layout, reduce.axis, keep)
         self.keep = keep
@@ -233,7 +233,7 @@ class _Reduction:
         part: Expr = const(0)
         weight = 1
         for mode in plan.across:
-            digit = scope.thread_digit(mode, self.layout)
+            digit = scope.thread_digit(mode)
             part = binary("add", part, binary("mul", digit, const(weight)))
             weight *= mode.extent
         r = scope.var("r", 0, self.natural.registers - 1)
