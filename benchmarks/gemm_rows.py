@@ -18,6 +18,7 @@ from typing import Any
 
 import tilelang_gemm
 import torch
+from measuring import relative_error
 
 import tilecore
 from tilecore.targets import choose_target
@@ -179,7 +180,7 @@ def measure(case: Case, backend: str, arch: str | None, count: int) -> dict[str,
             kernel = tilecore.compile(program, backend=backend, arch=arch)
             out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
             kernel(*case.arguments, out)
-            error = ((out.float() - case.want.float()).norm() / case.want.float().norm()).item()
+            error = relative_error(out, case.want)
             if not error <= LIMITS[dtype]:
                 print(f"  WRONG {config}: relative error {error:.3g}", flush=True)
                 continue
