@@ -41,6 +41,16 @@ def check_heads(heads: int, kv_heads: int) -> None:
         )
 
 
+def check_page_size(page_size: int) -> None:
+    """Refuse pages that are not made of whole tiles of keys; 0 is no pages.
+
+    Raises:
+        LanguageError: it is no power of two.
+    """
+    if page_size and page_size != pow2_at_least(page_size):
+        raise LanguageError("page_size must be a power of two", got=page_size)
+
+
 def check_scale(softmax_scale: float | None) -> None:
     """Refuse a factor of the scores that would turn their order.
 

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.language import GemmWarpPolicy
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_problem import AttentionProblem, check_heads, check_scale
+from tilecore_kernels.attention_problem import (
+    AttentionProblem,
+    check_heads,
+    check_page_size,
+    check_scale,
+)
 from tilecore_kernels.family import Arrays
 from tilecore_kernels.tiles import (
     BLOCKS_TO_FILL,
@@ -69,8 +73,7 @@ class DecodeProblem:
         if self.page_size and not self.pages:
             object.__setattr__(self, "pages", self.batch * self.pages_per_sequence)
         check_heads(self.heads, self.kv_heads)
-        if self.page_size and self.page_size != pow2_at_least(self.page_size):
-            raise LanguageError("page_size must be a power of two", got=self.page_size)
+        check_page_size(self.page_size)
         check_scale(self.softmax_scale)
 
     @property

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
@@ -16,10 +15,11 @@ from tilecore_kernels.attention_problem import (
     AttentionConfig,
     AttentionProblem,
     check_heads,
+    check_page_size,
     check_scale,
 )
 from tilecore_kernels.family import Arrays
-from tilecore_kernels.tiles import ceildiv, pow2_at_least
+from tilecore_kernels.tiles import ceildiv
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,7 @@ class VarlenProblem:
         object.__setattr__(self, "dim_v", self.dim_v or self.dim)
         check_heads(self.heads, self.kv_heads)
         check_scale(self.softmax_scale)
-        if self.page_size and self.page_size != pow2_at_least(self.page_size):
-            raise LanguageError("page_size must be a power of two", got=self.page_size)
+        check_page_size(self.page_size)
 
     @property
     def padded(self) -> bool:
