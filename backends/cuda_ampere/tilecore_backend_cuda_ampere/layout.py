@@ -2,8 +2,8 @@
 
 ldmatrix reads one 16-byte column of 8 neighbouring rows; a copy touches neighbouring columns of a
 row. XORing the column's number with the number of its 128-byte line serves both for all rows of an
-even number of columns; rows of an odd number need nothing. The
-candidates are compared by counting their conflicts, not by rules of thumb.
+even number of columns; rows of an odd number need nothing. The candidates are compared by counting
+their conflicts, not by rules of thumb.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import functools
 from collections.abc import Iterator
 
 from tilecore.hooks.records import LayoutRequest
-from tilecore.ir.layout import Layout, Mode, Swizzle
+from tilecore.ir.layout import Layout, Mode
 from tilecore.ir.stmts import Gemm
 from tilecore.passes.bank_conflicts import column_degree, row_degree
+from tilecore.passes.swizzled_layouts import VECTOR_BYTES, swizzled_lines, swizzled_panels
 
-VECTOR_BYTES = 16
-LINE_BYTES = 128
 _COUNTED_ROWS = 16  # conflicts repeat with this period at the latest
 _NO_CONFLICTS = 2
 
@@ -62,12 +61,10 @@ def _first(axis: tuple[Mode, ...], extent: int) -> tuple[Mode, ...]:
 
 def candidates(shape: tuple[int, ...], element_bytes: int) -> Iterator[Layout]:
     """Layouts worth comparing, smallest first: swizzled, row-major, padded."""
-    swizzle = swizzled(shape, element_bytes)
-    if swizzle is not None:
-        yield swizzle
-    lines = swizzled_lines(shape, element_bytes)
-    if lines is not None:
-        yield lines
+    for swizzled in (swizzled_panels, swizzled_lines):
+        layout = swizzled(shape, element_bytes)
+        if layout is not None:
+            yield layout
     yield Layout.row_major(shape)
     yield padded(shape, element_bytes)
 
@@ -83,53 +80,3 @@ def padded(shape: tuple[int, ...], element_bytes: int) -> Layout:
         strides.append(stride)
         stride *= extent
     return Layout.strided(shape, tuple(reversed(strides)))
-
-
-def swizzled_lines(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
-    """Rows that are no power of two: row by row, each column XORed with its line's number.
-
-    A row of an odd number times 2^s columns: rows that share banks, 2^(3-s) apart, are an odd
-    number of lines apart, so the low s bits of their lines' numbers differ, and XORing a column's
-    low s bits with these gives each of 8 rows its own banks. 8 columns that follow each other in
-    memory stay in their line. None where a row is an odd number of columns (s = 0) or of lines.
-    """
-    *outer, rows, columns = shape
-    row_bytes = columns * element_bytes
-    run_bytes = row_bytes & -row_bytes
-    if not 2 * VECTOR_BYTES <= run_bytes < LINE_BYTES:
-        return None
-    bits = (run_bytes // VECTOR_BYTES).bit_length() - 1
-    base = (VECTOR_BYTES // element_bytes).bit_length() - 1
-    run = run_bytes // element_bytes
-    axes: list[tuple[Mode, ...]] = []
-    stride = rows * columns
-    for extent in reversed(outer):
-        axes.insert(0, (Mode(extent, stride),))
-        stride *= extent
-    runs = columns // run
-    axes.append((Mode(rows, columns),))
-    axes.append((Mode(run, 1), Mode(runs, run)) if runs > 1 else (Mode(run, 1),))
-    return Layout(tuple(axes), Swizzle(bits, base, 3))
-
-
-def swizzled(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
-    """Panels of rows of at most a line, swizzled; None when rows are too narrow or uneven."""
-    *outer, rows, columns = shape
-    row_bytes = columns * element_bytes
-    panel_bytes = min(row_bytes & -row_bytes, LINE_BYTES)
-    if panel_bytes < 2 * VECTOR_BYTES:
-        return None
-    panel = panel_bytes // element_bytes
-    panels = columns // panel
-    bits = (panel_bytes // VECTOR_BYTES).bit_length() - 1
-    base = (VECTOR_BYTES // element_bytes).bit_length() - 1
-    if rows * panel_bytes % (LINE_BYTES << bits) and (panels > 1 or outer):
-        return None  # the next panel or tile would start inside the pattern
-    axes: list[tuple[Mode, ...]] = []
-    stride = rows * columns
-    for extent in reversed(outer):
-        axes.insert(0, (Mode(extent, stride),))
-        stride *= extent
-    axes.append((Mode(rows, panel),))
-    axes.append((Mode(panel, 1), Mode(panels, rows * panel)) if panels > 1 else (Mode(panel, 1),))
-    return Layout(tuple(axes), Swizzle(bits, base, 3))

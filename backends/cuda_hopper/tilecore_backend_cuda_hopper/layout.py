@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from tilecore.errors import Loc, LoweringError
 from tilecore.hooks.records import LayoutRequest
 from tilecore.ir.dtypes import DType
-from tilecore.ir.layout import Layout, Mode, Swizzle
+from tilecore.ir.layout import Layout
 from tilecore.ir.stmts import Gemm
+from tilecore.passes.swizzled_layouts import swizzled_panels
 
 CHUNK_BYTES = 16
 LINE_BYTES = 128
@@ -34,24 +35,9 @@ def choose_layout(request: LayoutRequest) -> Layout | None:
 
 def panels(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
     """The layout in panels as wide as the rows allow; None when wgmma could not read it."""
-    if len(shape) < 2:
+    if len(shape) < 2 or shape[-2] % 8:
         return None
-    *outer, rows, columns = shape
-    row_bytes = columns * element_bytes
-    panel_bytes = min(row_bytes & -row_bytes, LINE_BYTES)
-    if rows % 8 or panel_bytes < 2 * CHUNK_BYTES:
-        return None
-    panel = panel_bytes // element_bytes
-    bits = (panel_bytes // CHUNK_BYTES).bit_length() - 1
-    axes: list[tuple[Mode, ...]] = []
-    stride = rows * columns
-    for extent in reversed(outer):
-        axes.insert(0, (Mode(extent, stride),))
-        stride *= extent
-    count = columns // panel
-    last = (Mode(panel, 1), Mode(count, rows * panel)) if count > 1 else (Mode(panel, 1),)
-    base = (CHUNK_BYTES // element_bytes).bit_length() - 1
-    return Layout((*axes, (Mode(rows, panel),), last), Swizzle(bits, base, 3))
+    return swizzled_panels(shape, element_bytes)
 
 
 @dataclass(frozen=True, slots=True)

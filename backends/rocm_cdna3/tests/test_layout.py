@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilecore.passes.bank_conflicts import degree
-from tilecore_backend_rocm.layout import columns_together, swizzled
+from tilecore.passes.swizzled_layouts import swizzled_panels
+from tilecore_backend_rocm.layout import columns_together
 
 # Lanes that LDS serves together at 16 bytes a lane, as others measured: not neighbours.
 PHASES_OF_16_BYTES = [
@@ -23,7 +24,7 @@ def conflicts(offsets: list[int], lane_bytes: int) -> int:
 def test_operands_in_rows(element_bytes: int, row_bytes: int) -> None:
     """16 bytes a lane: 32 rows for an MFMA, and lines of the copy that fills them."""
     columns, vector = row_bytes // element_bytes, 16 // element_bytes
-    layout = swizzled((128, columns), element_bytes)
+    layout = swizzled_panels((128, columns), element_bytes)
     assert layout is not None and layout.is_injective()
     for column in range(0, columns, vector):
         places = [layout.offset((row, column)) * element_bytes for row in range(32)]

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 from tilecore.hooks.records import LayoutRequest
 from tilecore.ir.buffers import Scope
-from tilecore.ir.layout import Layout, Mode, Swizzle
+from tilecore.ir.layout import Layout, Mode
 from tilecore.ir.stmts import Copy, For, Gemm, LoopKind, Stmt
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.register_ahead import can_wait, crosswise_columns
+from tilecore.passes.swizzled_layouts import swizzled_panels
 
-VECTOR_BYTES = 16
-LINE_BYTES = 128
 TURNED_BYTES = 8
 """What a lane writes of one column at once."""
 
@@ -43,7 +42,7 @@ def choose_layout(request: LayoutRequest) -> Layout | None:
     if all(_wants_columns(gemm, buffer.name) for gemm in gemms) and _is_turned(request):
         from_registers = any(Scope.FRAGMENT in (g.a.buffer.scope, g.b.buffer.scope) for g in gemms)
         return columns_together(shape, buffer.dtype.bytes, 8 if from_registers else 16)
-    return swizzled(shape, buffer.dtype.bytes)
+    return swizzled_panels(shape, buffer.dtype.bytes)
 
 
 def _wants_columns(gemm: Gemm, name: str) -> bool:
@@ -104,28 +103,3 @@ def columns_together(shape: tuple[int, ...], element_bytes: int, read_bytes: int
     per_word = 4 // element_bytes
     across = (Mode(8, step * per_word), Mode(columns // 8, group * per_word))
     return Layout(((Mode(rows, 1),), across))
-
-
-def swizzled(shape: tuple[int, ...], element_bytes: int) -> Layout | None:
-    """The swizzled layout of a row-major buffer; None when its rows are too narrow or uneven."""
-    *outer, rows, columns = shape
-    row_bytes = columns * element_bytes
-    panel_bytes = min(row_bytes & -row_bytes, LINE_BYTES)
-    if panel_bytes < 2 * VECTOR_BYTES:
-        return None
-    panel = panel_bytes // element_bytes
-    panels = columns // panel
-    bits = (panel_bytes // VECTOR_BYTES).bit_length() - 1
-    base = (VECTOR_BYTES // element_bytes).bit_length() - 1
-    if rows * panel_bytes % (LINE_BYTES << bits) and (panels > 1 or outer):
-        return None  # the XOR would leave the panel
-    axes: list[tuple[Mode, ...]] = []
-    stride = rows * columns
-    for extent in reversed(outer):
-        axes.insert(0, (Mode(extent, stride),))
-        stride *= extent
-    axes.append((Mode(rows, panel),))
-    inner = Mode(panel, 1)
-    axes.append((inner, Mode(panels, rows * panel)) if panels > 1 else (inner,))
-    # Offsets count in lines of 128 bytes, 8 vectors each: the XOR takes the line's number.
-    return Layout(tuple(axes), Swizzle(bits, base, 3))
