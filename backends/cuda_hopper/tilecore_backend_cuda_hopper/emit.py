@@ -38,8 +38,8 @@ STORE_BARRIER = 2
 WGMMA_HEADER = "wgmma.cuh"
 
 TILE_COUNTER = "tile_counter"
-DIALECT = Dialect(namespaces=frozenset({"ampere", "hopper"}))
 """Parameter: a word that is zero before and after every launch."""
+DIALECT = Dialect(namespaces=frozenset({"ampere", "hopper"}))
 
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:
@@ -109,12 +109,16 @@ _maps: weakref.WeakKeyDictionary[KernelPrinter, dict[MapKey, KernelMap]] = (
 )
 
 
-def _map_name(printer: KernelPrinter, stmt: Intrinsic) -> str:
+def _maps_of(printer: KernelPrinter) -> dict[MapKey, KernelMap]:
     if printer not in _maps:
         _maps[printer] = tensor_maps(printer.program, printer.kernel)
+    return _maps[printer]
+
+
+def _map_name(printer: KernelPrinter, stmt: Intrinsic) -> str:
     key = _key(stmt)
     assert key is not None
-    return _maps[printer][key].name
+    return _maps_of(printer)[key].name
 
 
 def _expr(printer: KernelPrinter, arg: Expr | Region) -> str:
@@ -141,9 +145,7 @@ def _barrier(name: str) -> EmitRule:
 
 def _publish_barriers(printer: KernelPrinter, stmt: Intrinsic) -> str:
     """The lane that sets barriers up also has the maps fetched: their first use waits less."""
-    if printer not in _maps:
-        _maps[printer] = tensor_maps(printer.program, printer.kernel)
-    fetches = "".join(f"hopper::prefetch({one.name}); " for one in _maps[printer].values())
+    fetches = "".join(f"hopper::prefetch({one.name}); " for one in _maps_of(printer).values())
     return f"{fetches}hopper::barrier_publish();"
 
 
