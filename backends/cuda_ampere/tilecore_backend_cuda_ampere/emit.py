@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
-from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
 from tilecore.hooks.records import EmitRule
 from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Call, Const
@@ -33,28 +33,10 @@ def _ldmatrix(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"ampere::{name}<{count}>({printer.region(registers)}, {printer.region(row)});"
 
 
-def _to_tf32(printer: ExpressionPrinter, call: Call) -> str:
-    return f"ampere::to_tf32({printer.text(call.args[0])})"
-
-
-def _at_use(printer: ExpressionPrinter, call: Call) -> str:
-    value, counter = call.args
-    return f"ampere::at_use({printer.text(value)}, {printer.text(counter)})"
-
-
 def _lop3(printer: ExpressionPrinter, call: Call) -> str:
     *values, table = call.args
     assert isinstance(table, Const)
     return f"ampere::lop3<{int(table.value)}>({', '.join(printer.text(a) for a in values)})"
-
-
-def _extra(name: str) -> EmitRule:
-    """A function of the header under the extra's name."""
-
-    def text(printer: ExpressionPrinter, call: Call) -> str:
-        return f"ampere::{name}({', '.join(printer.text(a) for a in call.args)})"
-
-    return text
 
 
 def emit_rules() -> Mapping[str, EmitRule]:
@@ -63,8 +45,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         **{f"mma.{atom.name}": _mma for atom in ATOMS},
         "ampere.ldmatrix": _ldmatrix,
         "ampere.ldmatrix_trans": _ldmatrix,
-        "ampere.to_tf32": _to_tf32,
-        "lane.at_use": _at_use,
-        "cuda.prmt": _extra("prmt"),
+        "ampere.to_tf32": function_rule("ampere::to_tf32"),
+        "lane.at_use": function_rule("ampere::at_use"),
+        "cuda.prmt": function_rule("ampere::prmt"),
         "cuda.lop3": _lop3,
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tilecore.codegen.simt import KernelExtra, emit_program
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
-from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import dtype_of
@@ -321,10 +321,6 @@ def _call(text: str) -> EmitRule:
     return rule
 
 
-def _max_bits(printer: ExpressionPrinter, call: Call) -> str:
-    return f"hopper::max_bits({', '.join(printer.text(arg) for arg in call.args)})"
-
-
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     rules: dict[str, EmitRule] = {
@@ -352,7 +348,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "contraction.wait": _wait,
         "cluster.rank": _call("hopper::cluster_rank()"),
         "cluster.sync": _statement("hopper::cluster_sync();"),
-        "lane.max_bits": _max_bits,
+        "lane.max_bits": function_rule("hopper::max_bits"),
         "launch.blocks": _call("tc::grid_x()"),
         "warp.elect": _call("hopper::elect_one()"),
         "warp.first_lane": _call("tc::lane_in_warp() == 0"),

@@ -9,11 +9,11 @@ from tilecore.codegen.simt import emit_program
 from tilecore.codegen.simt.block_order import CHUNK, GROUPS
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
-from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.codegen.simt.expressions import function_rule
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Call, Const
+from tilecore.ir.expr import Const
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Intrinsic, Stmt
 from tilecore.ir.visit import walk_stmts
@@ -101,15 +101,11 @@ def _no_named_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
     )
 
 
-def _perm(printer: ExpressionPrinter, call: Call) -> str:
-    return f"cdna3::perm({', '.join(printer.text(a) for a in call.args)})"
-
-
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
         **{f"mma.{atom.name}": _mfma for atom in ATOMS},
-        "rocm.perm": _perm,
+        "rocm.perm": function_rule("cdna3::perm"),
         "schedule.in_order": lambda printer, stmt: "cdna3::keep_order();",
         "warp.priority": _priority,
         "stagger.begin": _phases("begin_phases"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -283,6 +283,15 @@ _LANE_CALLS = {
     "lane.max_nan": "max_nan",
     "lane.min_nan": "min_nan",
 }
+
+
+def function_rule(function: str) -> Callable[[ExpressionPrinter, Call], str]:
+    """The emit rule of a device header's function: called with the operation's own arguments."""
+
+    def rule(printer: ExpressionPrinter, call: Call) -> str:
+        return f"{function}({', '.join(printer.text(arg) for arg in call.args)})"
+
+    return rule
 
 
 def _bits(number: float, kind: Any, unsigned: Any) -> int:
