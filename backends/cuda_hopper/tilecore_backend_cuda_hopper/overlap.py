@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
@@ -76,12 +77,12 @@ def most(groups: int, cluster: int) -> int:
 
 def registers_needed(kernel: Kernel, first: Gemm, last: Gemm) -> int | None:
     """Registers of a lane that holds both accumulators and the operand between them at once."""
-    held = [_words(kernel, gemm_region.buffer) for gemm_region in (first.c, last.a, last.c)]
-    if None in held:
+    held = _held(kernel, [region.buffer for region in (first.c, last.a, last.c)])
+    if held is None:
         return None
     (rows, _) = last.c.static_shape or (0, 0)
     rows_a_lane = max(1, 4 * rows // kernel.threads)
-    return sum(count or 0 for count in held) + ADDRESSES + PER_ROW * rows_a_lane
+    return held + PER_ROW * rows_a_lane
 
 
 def fits_twice(request: PipelineRequest) -> bool:
@@ -89,11 +90,8 @@ def fits_twice(request: PipelineRequest) -> bool:
     kernel = request.kernel
     gemms = [stmt for stmt in request.loop.body if isinstance(stmt, Gemm)]
     buffers = [b for b in buffers_in(request.loop.body) if b.scope is Scope.FRAGMENT]
-    held = [_words(kernel, b) for b in (*buffers, *(gemm.c.buffer for gemm in gemms))]
-    if None in held:
-        return False
-    _, most = REGISTERS.get(kernel.threads // WARPGROUP, (0, LARGEST))
-    return sum(count or 0 for count in held) + ADDRESSES <= most
+    held = _held(kernel, [*buffers, *(gemm.c.buffer for gemm in gemms)])
+    return held is not None and held <= most(kernel.threads // WARPGROUP, cluster=1)
 
 
 def fits_turns(request: PipelineRequest) -> bool:
@@ -101,14 +99,16 @@ def fits_turns(request: PipelineRequest) -> bool:
     kernel = request.kernel
     if kernel.threads != WARPGROUP:
         return False
-    held = [_words(kernel, b) for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT]
-    if None in held:
-        return False
-    return sum(count or 0 for count in held) + ADDRESSES <= REGISTERS[2][1]
+    held = _held(kernel, [b for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT])
+    return held is not None and held <= most(2, cluster=1)
 
 
-def _words(kernel: Kernel, buffer: Buffer) -> int | None:
-    layout = kernel.layout_of(buffer)
-    if not isinstance(layout, FragmentLayout):
-        return None
-    return -(-layout.registers * buffer.dtype.bytes // 4)
+def _held(kernel: Kernel, buffers: Sequence[Buffer]) -> int | None:
+    """Registers of a lane that holds all of `buffers` and addresses; None: one has no layout."""
+    total = ADDRESSES
+    for buffer in buffers:
+        layout = kernel.layout_of(buffer)
+        if not isinstance(layout, FragmentLayout):
+            return None
+        total += -(-layout.registers * buffer.dtype.bytes // 4)
+    return total
