@@ -212,6 +212,5 @@ class GemmEmitter:
 
 
 __all__ = [
-    "GemmEmitter", "GemmPlan", "GemmShape", "Stream", "emit_tile_config", "emit_tile_release",
-    "plan_gemm", "split_rows",
+    "GemmEmitter", "GemmPlan", "GemmShape", "emit_tile_config", "emit_tile_release", "plan_gemm",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from .builder import FunctionWriter, Value
 from .gemm_kernels import GemmEmitter, GemmPlan, GemmShape
 from .lookahead import Places, Stream, record_bytes, write_record
 from .panel_copies import emit_left_panel, emit_result, emit_right_panel
-from .step_shape import RowBlocks, StepBlocking, StepShape, panel_bytes, step_blocking
+from .step_shape import RowBlocks, StepBlocking, StepShape, step_blocking
 from .step_streams import left_stream, right_stream, written_stream
 
 PARAMETERS = (
@@ -82,10 +82,9 @@ class _Step:
         self.w, self.gemm, self.shape, self.plan = w, gemm, shape, plan
         self.p = {name: value for (_, name), value in zip(PARAMETERS, w.parameters, strict=True)}
         self.cut: StepBlocking = step_blocking(shape, plan, gemm.cpu)
-        pitch = self.cut.left_pitch or self.cut.depth
         self.kernel_shape = GemmShape(
             shape.m, shape.n, self.cut.depth, plan.a_dtype, shape.b_dtype, shape.c_dtype,
-            pitch, shape.c_pitch, shape.transpose_a,
+            self.cut.left_row, shape.c_pitch, shape.transpose_a,
         )  # fmt: skip
         self.record: Value = _NULL
         if plan.kind != "tile":
@@ -309,8 +308,7 @@ class _Step:
         w, p, shape, cut = self.w, self.p, self.shape, self.cut
         size = self.plan.a_dtype.bytes
         unit = w.mul(place.number, w.i64(cut.depth)) if shape.transpose_a else place.row
-        pitch = cut.left_pitch or cut.depth
-        left = w.offset_bytes(p["left"], w.mul(unit, w.i64(pitch * size)))
+        left = w.offset_bytes(p["left"], w.mul(unit, w.i64(cut.left_row * size)))
         with w.when(w.icmp("eq", place.group, w.i64(0))):
             row_step = w.i64(size) if shape.transpose_a else p["a_pitch"]
             source = w.offset_bytes(self.a, w.mul(place.row, row_step))
@@ -343,6 +341,3 @@ class _Step:
         streams = (left.stream, right.stream, last)
         write_record(w, self.record, streams, places)
         return streams
-
-
-__all__ = ["PARAMETERS", "StepEmitter", "panel_bytes"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .builder import FunctionWriter, Value
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
 _ENTRY_BYTES = 32
 """Of one stream in a record: first address, bytes from turn to turn, from row to row, turns."""
 
@@ -113,7 +113,7 @@ def _ask(
             if row:
                 at = w.offset_bytes(at, pitch)
             for line in range(stream.lines):
-                w.prefetch(w.offset_bytes(at, line * _LINE_BYTES), stream.wish)
+                w.prefetch(w.offset_bytes(at, line * LINE_BYTES), stream.wish)
         w.terminate(f"br label %{label}.end")
         w.begin_block(other)
     w.begin_block(f"{label}.end")

@@ -32,7 +32,7 @@ def emit_left_panel(
     """
     rows, is_transposed, cut, size = form
     kind = "t" if is_transposed else ("rows" if cut.left_pitch else "tiles")
-    name = f"left_{kind}_{rows}x{cut.left_pitch or cut.depth}x{size}"
+    name = f"left_{kind}_{rows}x{cut.left_row}x{size}"
     if gemm.is_new(name):
         f = gemm.module.function(name, "void", _parameters(arguments), "internal")
         f.attributes = "noinline"

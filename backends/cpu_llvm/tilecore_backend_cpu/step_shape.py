@@ -73,6 +73,11 @@ class StepBlocking:
     left_pitch: int
 
     @property
+    def left_row(self) -> int:
+        """Elements that a row of a packed A takes."""
+        return self.left_pitch or self.depth
+
+    @property
     def blocks(self) -> int:
         """Row blocks of the first, largest chunk."""
         return sum(count for _, count in self.chunks[0])
@@ -135,7 +140,7 @@ def _passes(k: int, most: int, step: int) -> tuple[int, int]:
 def panel_bytes(shape: StepShape, plan: GemmPlan, cpu: HostCpu) -> tuple[int, int]:
     """Memory for the packed rows of A and for the panels of B that are packed together."""
     cut = step_blocking(shape, plan, cpu)
-    left = cut.chunk_rows * (cut.left_pitch or cut.depth)
+    left = cut.chunk_rows * cut.left_row
     if shape.transpose_a:
         left = cut.blocks * cut.depth * cut.left_pitch
     columns = cut.group

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .builder import FunctionWriter, Value
-from .lookahead import Places, Stream
+from .lookahead import LINE_BYTES, Places, Stream
 from .step_shape import StepBlocking, StepShape
-
-_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class SharedStream:
             at = w.offset_bytes(at, w.mul(within, w.i64(self.piece_bytes)))
         if self.lead_bytes:
             at = w.offset_bytes(at, self.lead_bytes)
-        step: Value = w.i64(self.stream.lines * _LINE_BYTES)
+        step: Value = w.i64(self.stream.lines * LINE_BYTES)
         if self.turn_rows:
             step = w.mul(pitch, w.i64(self.turn_rows))
         return Places(at, step, pitch, w.icmp("ne", start, Value("ptr", "null")))
@@ -57,23 +55,23 @@ def right_stream(shape: StepShape, cut: StepBlocking, turns: int) -> SharedStrea
         return _along_rows((cut.group, cut.depth * size), calls, turns)
     share = -(-cut.depth // calls)
     each = -(-share // turns)
-    lines = -(-cut.group * size // _LINE_BYTES)
+    lines = -(-cut.group * size // LINE_BYTES)
     # The last byte of a line: the panel before has asked for the line it begins in.
-    return SharedStream(Stream(-(-share // each), each, lines), share, 1, 0, each, _LINE_BYTES - 1)
+    return SharedStream(Stream(-(-share // each), each, lines), share, 1, 0, each, LINE_BYTES - 1)
 
 
 def written_stream(shape: StepShape, rows: int, columns: int) -> Stream:
     """Rows that will be written at the end of a block."""
     row_bytes = columns * shape.c_dtype.bytes
-    return Stream(rows, 1, -(-row_bytes // _LINE_BYTES), wish="write")
+    return Stream(rows, 1, -(-row_bytes // LINE_BYTES), wish="write")
 
 
 def _along_rows(size: tuple[int, int], parts: int, turns: int) -> SharedStream:
     """A matrix of `size` (rows, bytes of each), row by row, in at most `turns` turns a part."""
     rows, row_bytes = size
-    lines = -(-row_bytes // _LINE_BYTES)
+    lines = -(-row_bytes // LINE_BYTES)
     share = -(-rows // parts)
     pieces = max(1, min(parts // rows, lines)) if share == 1 else 1
     piece = -(-lines // pieces)
     each = -(-piece // turns)
-    return SharedStream(Stream(-(-piece // each), share, each), share, pieces, piece * _LINE_BYTES)
+    return SharedStream(Stream(-(-piece // each), share, each), share, pieces, piece * LINE_BYTES)

@@ -59,13 +59,13 @@ class StepState:
 def place_panels(s: BlockState, state: StepState) -> None:
     """Reserve the thread's memory for packed panels."""
     for name, step in state.steps.items():
-        shape = _shape(s, step, 0)
+        shape = _shape(step, 0)
         plan = plan_gemm(shape.a_dtype, shape.b_dtype, shape.c_dtype, s.cpu)
         left, right = panel_bytes(shape, plan, s.cpu)
         state.panels[name] = (s.scratch(left), s.scratch(right))
 
 
-def _shape(s: BlockState, step: GemmStep, c_pitch: int) -> StepShape:
+def _shape(step: GemmStep, c_pitch: int) -> StepShape:
     gemm = step.gemm
     m, n = gemm.c.static_shape or (0, 0)
     rows, columns = gemm.a.static_shape or (0, 0)
@@ -122,7 +122,7 @@ def emit_step(s: BlockState, state: StepState, step: GemmStep) -> None:
     next_a, next_b = _following(s, step)
     storage = s.storage_of(step.gemm.c.buffer)
     assert storage.strides is not None and isinstance(storage.strides[0], int)
-    shape = _shape(s, step, storage.strides[0])
+    shape = _shape(step, storage.strides[0])
     plan = plan_gemm(shape.a_dtype, shape.b_dtype, shape.c_dtype, s.cpu)
     a_inside, b_inside = _insides(s, a), _insides(s, b)
     m, k_of_a = reversed(a_inside) if shape.transpose_a else a_inside
