@@ -235,8 +235,10 @@ def _author_line(report: str, text: str) -> str | None:
     found = re.search(r"\.cu\((\d+)\): error", report)
     if found is None:
         return None
-    lines = text.splitlines()[2 : 2 + int(found.group(1))]  # behind #include and #line
-    for line in reversed(lines):
+    lines = text.splitlines()
+    # Behind the last #line: other backends put more in front of what was generated.
+    first = 1 + max(n for n, line in enumerate(lines) if line.startswith("#line 1 "))
+    for line in reversed(lines[first : first + int(found.group(1))]):
         origin = re.match(r"\s*// (\S+:\d+): (.*)", line)
         if origin is not None:
             return f"generated for {origin.group(1)}: {origin.group(2)}"
