@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 from tilecore.hooks.records import AsyncCopyAtom, AsyncCopyRequest, CompileOptions
-from tilecore.ir.buffers import Scope
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
@@ -45,9 +44,9 @@ def lower_async_copy(request: AsyncCopyRequest) -> AsyncCopyAtom | None:
 def is_direct(copy: Copy, kernel: Kernel) -> bool:
     """True when the instruction can do `copy`."""
     src, dst = copy.src, copy.dst
-    if src.buffer.scope is not Scope.GLOBAL or dst.buffer.scope is not Scope.SHARED:
+    if not copy.fills_shared or kernel.threads % LANES:
         return False
-    if src.dtype != dst.dtype or not 8 <= src.dtype.bits <= 32 or kernel.threads % LANES:
+    if src.dtype != dst.dtype or not 8 <= src.dtype.bits <= 32:
         return False
     shape = src.buffer.static_shape
     if shape is None or 0 in shape or src.buffer.strides is not None or src.buffer.safe_value:

@@ -75,14 +75,13 @@ def _async_wait(printer: KernelPrinter, stmt: Intrinsic) -> str:
 
 
 def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    regions = [arg for arg in stmt.args if isinstance(arg, Region)]
-    sizes = [(region.static_shape or (1,))[0] for region in regions]
-    whole = [r.dtype.bits <= 32 and n * r.dtype.bits % 32 == 0
-             for r, n in zip(regions, sizes, strict=True)]  # fmt: skip
-    return " ".join(
-        f"cdna3::settle<{count}>({printer.region(region)});"
-        for region, count, fits in zip(regions, sizes, whole, strict=True) if fits
-    )  # fmt: skip
+    texts: list[str] = []
+    for region in stmt.args:
+        assert isinstance(region, Region)
+        count = (region.static_shape or (1,))[0]
+        if region.dtype.bits <= 32 and count * region.dtype.bits % 32 == 0:
+            texts.append(f"cdna3::settle<{count}>({printer.region(region)});")
+    return " ".join(texts)
 
 
 def _phases(name: str) -> EmitRule:
