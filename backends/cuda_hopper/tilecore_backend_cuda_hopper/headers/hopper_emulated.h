@@ -114,8 +114,6 @@ inline void bulk_store_add(const TensorMap& map, tc::shared_pointer<T> from, At<
 inline void bulk_store_commit() { tma_store_commit(); }
 template <int pending>
 inline void bulk_store_wait_read() { tma_store_wait(pending); }
-template <int pending>
-inline void bulk_store_wait() { tma_store_wait(pending); }
 inline void publish() { tc::emulator::publish_to_agents(); }
 
 // ---------------------------------------------------------------- registers

@@ -107,8 +107,6 @@ TC_DEVICE void bulk_store_add(const TensorMap& map, T* source, At<n> where) {
 TC_DEVICE void bulk_store_commit() { tc::tma_store_commit(); }
 template <int pending>
 TC_DEVICE void bulk_store_wait_read() { tc::tma_store_wait_read<pending>(); }
-template <int pending>
-TC_DEVICE void bulk_store_wait() { tc::tma_store_wait<pending>(); }
 // Shared memory that this lane has written becomes visible to the copy engine and to wgmma.
 TC_DEVICE void publish() { tc::fence_async_proxy(); }
 

@@ -50,6 +50,15 @@ TC_DEVICE void fill_panel(TC_REGISTERS(uint32_t) words, tc::shared_pointer<T> pa
   }
 }
 
+// Hands panel number `panel`, staged at `slot`, to the copy engine: stored, or added to what is there.
+template <int across, int row_axis, bool adds, class T, int rank>
+TC_DEVICE void send_panel(tc::shared_pointer<T> slot, const TensorMap& map, At<rank> where, int panel) {
+  where.v[0] += panel % across * (128 / int(sizeof(T)));
+  where.v[row_axis] += panel / across * 64;
+  if constexpr (adds) bulk_store_add(map, slot, where);
+  else bulk_store(map, slot, where);
+}
+
 // Stages one panel (64 rows of 128 bytes) of a warpgroup's tile of row_tiles blocks of 64 x columns, and
 // stores it in bulk, or adds it to what is there. `words`: the panel's. `staging`: two panels of this
 // warpgroup. `where`: coordinates of the tile's first element, rows along `row_axis`.
@@ -67,10 +76,7 @@ TC_DEVICE void stage_panel(TC_REGISTERS(uint32_t) words, tc::shared_pointer<T> s
   publish();
   tc::named_barrier(barrier, 128);
   if (issues) {
-    where.v[0] += panel % across * width;
-    where.v[row_axis] += panel / across * 64;
-    if constexpr (adds) bulk_store_add(map, slot, where);
-    else bulk_store(map, slot, where);
+    send_panel<across, row_axis, adds>(slot, map, where, panel);
     bulk_store_commit();
   }
 }
@@ -101,13 +107,8 @@ TC_DEVICE void store_tile(TC_REGISTERS(Sum) registers, tc::shared_pointer<T> sta
     tc::named_barrier(barrier, 128);
     if (lane == 0) {
       TC_UNROLL
-      for (int panel = 0; panel < panels; ++panel) {
-        At<rank> to = where;
-        to.v[0] += panel % across * width;
-        to.v[row_axis] += panel / across * 64;
-        if constexpr (adds) bulk_store_add(map, staging + panel * (64 * width), to);
-        else bulk_store(map, staging + panel * (64 * width), to);
-      }
+      for (int panel = 0; panel < panels; ++panel)
+        send_panel<across, row_axis, adds>(staging + panel * (64 * width), map, where, panel);
       bulk_store_commit();
     }
     return;
