@@ -11,6 +11,8 @@ from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, su
 from tilecore.ir.stmts import Allocate, Copy, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import map_exprs, map_stmts
 
+FIRST_LANE = Call("warp.first_lane", (), boolean)
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -38,7 +40,7 @@ class Ring:
         for slot in range(self.slots):
             released = consumer_warps * self.sharers
             for barrier, arrivals in ((self.full, 1), (self.empty, released)):
-                args = (_point(barrier, const(slot)), const(arrivals))
+                args = (point(barrier, const(slot)), const(arrivals))
                 result.append(Intrinsic("barrier.init", args))
         return result
 
@@ -56,7 +58,7 @@ class Ring:
 
     def full_at(self, step: Expr) -> Region:
         """The barrier on which the copies of iteration `step` complete."""
-        return _point(self.full, self.slot_of(step))
+        return point(self.full, self.slot_of(step))
 
     def wait_full(self, step: Expr) -> Stmt:
         """Until the data of iteration `step` is there."""
@@ -64,7 +66,7 @@ class Ring:
 
     def wait_empty(self, step: Expr) -> Stmt:
         """Until the slot of iteration `step` is free; true at once the first time round."""
-        place = _point(self.empty, self.slot_of(step))
+        place = point(self.empty, self.slot_of(step))
         return Intrinsic("barrier.wait", (place, self.turn(step, 1)))
 
     def expect(self, step: Expr, total_bytes: int) -> Stmt:
@@ -76,11 +78,11 @@ class Ring:
         shifted = step
         if offset:
             shifted = binary("add", step, const(offset % self.slots, _dtype(step)))
-        place = _point(self.empty, self.slot_of(shifted))
+        place = point(self.empty, self.slot_of(shifted))
         if self.sharers > 1:
             return Intrinsic("barrier.arrive_each", (place, const(self.sharers)))
         arrive = Intrinsic("barrier.arrive", (place,))
-        return If(Call("warp.first_lane", (), boolean), (arrive,))
+        return If(FIRST_LANE, (arrive,))
 
     def slot(self, region: Region, buffer: Buffer, step: Expr) -> Region:
         """A region of the author's buffer in the slot of iteration `step`."""
@@ -106,7 +108,8 @@ class Group:
     shared: tuple[int, ...] = ()
 
 
-def _point(buffer: Buffer, at: Expr) -> Region:
+def point(buffer: Buffer, at: Expr) -> Region:
+    """One element of a buffer with one axis: a barrier, or what a slot holds."""
     return Region(buffer, (at,), (None,))
 
 

@@ -66,7 +66,7 @@ from tilecore.passes.roles.persistent_tiles import (
     tile_count,
 )
 from tilecore.passes.roles.producer_schedule import producer_loop
-from tilecore.passes.roles.ring import Ring
+from tilecore.passes.roles.ring import FIRST_LANE, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
 from tilecore.passes.roles.taken_tiles import TileWalk, taken_ring
@@ -80,7 +80,6 @@ from tilecore.passes.scopes import (
 from tilecore.passes.turns.teams import teams_of
 from tilecore.passes.turns.turns_kernel import turns_kernel
 
-FIRST_LANE = Call("warp.first_lane", (), boolean)
 ELECTED = Call("warp.elect", (), boolean)
 
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32, uint64
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Intrinsic, Let, Stmt, Store, While
 from tilecore.passes.roles.persistent_tiles import tile_count, tile_loop, tile_place
-from tilecore.passes.roles.ring import Ring
+from tilecore.passes.roles.ring import Ring, point
 from tilecore.passes.scopes import Names
 
 if TYPE_CHECKING:
@@ -113,10 +113,9 @@ def _slot(walk: Walk) -> tuple[Buffer, Expr]:
 
 def _taken(walk: Walk, now: Buffer) -> list[Stmt]:
     slots, at = _slot(walk)
-    place = Region(slots, (at,), (None,))
     return [
         walk.taken.wait_empty(walk.round_),
-        Intrinsic("launch.take", (place, walk.total)),
+        Intrinsic("launch.take", (point(slots, at), walk.total)),
         Intrinsic("barrier.arrive", (walk.taken.full_at(walk.round_),)),
         Store(now, (), Load(slots, (at,))),
     ]

@@ -41,10 +41,8 @@ from tilecore.passes.roles.specialize_warps import specialize_warps
 from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.turns.team_columns import NarrowColumns
-from tilecore.passes.turns.teams import TEAMS_HINT, team_call
+from tilecore.passes.turns.teams import TEAMS, TEAMS_HINT, team_call
 from tilecore.passes.turns.turn_parts import TurnParts, effects_of, parts_of
-
-TEAMS = 2
 
 
 def take_turns(program: Program, context: Context) -> Program:

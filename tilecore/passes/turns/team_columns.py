@@ -52,11 +52,7 @@ class NarrowColumns:
 
     def columns_of(self, region: Region) -> Region:
         """The team's columns of a region as wide as the fragment."""
-        axis = region.axes[-1]
-        starts, extents = list(region.starts), list(region.extents)
-        starts[axis] = binary("add", starts[axis], self.first)
-        extents[axis] = const(self.count)
-        return Region(region.buffer, tuple(starts), tuple(extents))
+        return columns_of(region, self.first, self.count)
 
     def nest(self, nest: Parallel) -> Parallel | None:
         """An elementwise nest over the fragment's rows and columns."""
@@ -102,3 +98,12 @@ class NarrowColumns:
         body = map_stmts(body, lambda stmt: map_exprs(stmt, place))
         extents = (nest.extents[0], const(self.count))
         return dataclasses.replace(nest, extents=extents, body=body) if fits else None
+
+
+def columns_of(region: Region, begin: Expr, count: int) -> Region:
+    """Some columns of a region, along its last axis."""
+    axis = region.axes[-1]
+    starts, extents = list(region.starts), list(region.extents)
+    starts[axis] = binary("add", starts[axis], begin)
+    extents[axis] = const(count)
+    return Region(region.buffer, tuple(starts), tuple(extents))

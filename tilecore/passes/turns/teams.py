@@ -15,6 +15,8 @@ from tilecore.ir.stmts import Let
 TEAM_OP = "block.team"
 """Call of (lanes of a team, teams): the number of the team that runs."""
 TEAMS_HINT = "teams"
+TEAMS = 2
+"""Teams of the kernels that `take_turns` writes and `turns_schedule` schedules."""
 
 
 def teams_of(kernel: Kernel) -> int:

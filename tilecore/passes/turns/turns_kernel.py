@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tilecore.hooks.records import PipelinePlan
-from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Const, const, free_vars
 from tilecore.ir.layout import Layout
@@ -14,10 +14,11 @@ from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
 from tilecore.ir.visit import buffers_in
 from tilecore.passes.roles.producer_schedule import producer_loop
-from tilecore.passes.roles.ring import Group, inlined
+from tilecore.passes.roles.ring import Group, inlined, point
 from tilecore.passes.scopes import static
+from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import team_of, teams_of
-from tilecore.passes.turns.turns_schedule import Turns, columns_of, turns_loop, turns_of
+from tilecore.passes.turns.turns_schedule import Turns, turns_loop, turns_of
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -43,10 +44,8 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     warps_of_team = kernel.threads // own.context.target.lanes_per_warp
     warps = warps_of_team * teams_of(kernel)
     own.layouts[ready.name] = Layout.row_major((1,))
-    once = Region(ready, (const(0),), (None,))
-    inits: list[Stmt] = [
-        Allocate(ready), Intrinsic("barrier.init", (once, const(warps_of_team))),
-    ]  # fmt: skip
+    arrivals = (point(ready, const(0)), const(warps_of_team))
+    inits: list[Stmt] = [Allocate(ready), Intrinsic("barrier.init", arrivals)]
     for group in groups:
         inits += group.ring.declarations(warps // len(groups))
     producer: list[Stmt] = []
@@ -87,8 +86,8 @@ def _in_parts(own: Specializer, turns: Turns) -> list[Group]:
     for begin, count in ((0, own_columns), (own_columns, width - own_columns)):
         part = dataclasses.replace(
             copy,
-            src=columns_of(copy.src, begin, count),
-            dst=columns_of(copy.dst, begin, count),
+            src=columns_of(copy.src, const(begin), count),
+            dst=columns_of(copy.dst, const(begin), count),
         )
         ring = group.ring
         if found:

@@ -21,20 +21,18 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import boolean
-from tilecore.ir.expr import FALSE, Call, Expr, Var, binary, const
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.expr import FALSE, Expr, Var, binary, const
 from tilecore.ir.stmts import Block, Copy, For, Gemm, If, Intrinsic, LoopKind, Parallel, Stmt
 from tilecore.ir.visit import substitute_block
 from tilecore.passes.lowering.lower_memory_contraction import GOES_ON, STAYS_OPEN
 from tilecore.passes.lowering.skip_scaling import FLYING
 from tilecore.passes.memory_effects import ORDERS
-from tilecore.passes.roles.ring import Group, rebuffered
+from tilecore.passes.roles.ring import FIRST_LANE, Group, point, rebuffered
 from tilecore.passes.roles.schedule_pieces import asynchronous, renamed, slots_of, wait_for
 from tilecore.passes.scopes import Names, static, with_hint
-
-TEAMS = 2
-FIRST_LANE = Call("warp.first_lane", (), boolean)
+from tilecore.passes.turns.team_columns import columns_of
+from tilecore.passes.turns.teams import TEAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def _take(turns: Turns, tile: Expr, names: Names, scores_fly: bool = False) -> B
     """Add the other team's tile; its contraction is only started, maybe behind that of scores."""
     dtype = turns.loop.var.dtype
     phase = binary("bitand", tile, const(1, dtype))
-    place = Region(turns.ready, (const(0),), (None,))
+    place = point(turns.ready, const(0))
     # Teams hand over in turn, so that each wait orders all accesses of both before it.
     wait = Intrinsic("barrier.wait", (place, phase), ((ORDERS, True),))
     tail = turns.tail
@@ -184,9 +182,8 @@ def _scores(turns: Turns, tile: Expr) -> Block:
     begin = 0
     for number, group in enumerate(turns.groups):
         count = static(group.copies[0].dst)[-1]
-        part = dataclasses.replace(
-            first, a=columns_of(first.a, begin, count), b=columns_of(first.b, begin, count)
-        )
+        a, b = (columns_of(operand, const(begin), count) for operand in (first.a, first.b))
+        part = dataclasses.replace(first, a=a, b=b)
         hints = with_hint(part.hints, GOES_ON if number else STAYS_OPEN, True)
         part = dataclasses.replace(part, hints=hints)
         if number:
@@ -194,15 +191,6 @@ def _scores(turns: Turns, tile: Expr) -> Block:
         result += [group.ring.wait_full(tile), rebuffered(part, slots)]
         begin += count
     return tuple(result)
-
-
-def columns_of(region: Region, begin: int, count: int) -> Region:
-    """Some columns of a region, along its last axis."""
-    axis = region.axes[-1]
-    starts, extents = list(region.starts), list(region.extents)
-    starts[axis] = binary("add", starts[axis], const(begin))
-    extents[axis] = const(count)
-    return Region(region.buffer, tuple(starts), tuple(extents))
 
 
 def _release(turns: Turns, tile: Expr, offset: int) -> Stmt:
@@ -214,6 +202,6 @@ def _release(turns: Turns, tile: Expr, offset: int) -> Stmt:
 
 
 def _hand_over(turns: Turns) -> Block:
-    place = Region(turns.ready, (const(0),), (None,))
+    place = point(turns.ready, const(0))
     arrive = If(FIRST_LANE, (Intrinsic("barrier.arrive", (place,)),))
     return (Intrinsic("memory.publish"), Intrinsic("sync_warp"), arrive)
