@@ -25,6 +25,15 @@ class Access:
     inner: tuple[tuple[Var, Expr, Expr], ...] = ()
 
 
+def covers(nest: Parallel, access: Access) -> bool:
+    """True when a nest touches every element of a buffer there, one in each iteration."""
+    return (
+        not access.is_conditional
+        and access.indices == nest.vars
+        and nest.extents == access.buffer.shape
+    )
+
+
 def accesses_of(nest: Parallel) -> list[Access]:
     """All accesses of a nest, in program order; reads before the write of each statement."""
     return list(_accesses(nest.body, False, ()))

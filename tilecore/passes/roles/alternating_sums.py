@@ -33,7 +33,7 @@ from tilecore.ir.visit import (
     substitute_block,
     walk_stmts,
 )
-from tilecore.passes.accesses import Access, accesses_of
+from tilecore.passes.accesses import Access, accesses_of, covers
 from tilecore.passes.roles.ring import Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import (
     RunsBeside,
@@ -209,21 +209,12 @@ def _is_private(buffer: Buffer, before: Block, outside: list[Stmt]) -> bool:
         isinstance(node, Load) and node.buffer == buffer for e in _exprs(before) for node in walk(e)
     ):
         return False
-    if not all(_is_whole(nest, access) for nest, access in _writes(before, buffer)):
+    if not all(covers(nest, access) for nest, access in _writes(before, buffer)):
         return False
     return not any(
         buffer in buffers_in((stmt,))
         for stmt in outside
         if not (isinstance(stmt, Allocate) and stmt.buffer == buffer and stmt.init is None)
-    )
-
-
-def _is_whole(nest: Parallel, access: Access) -> bool:
-    """True when a nest writes every element of a buffer."""
-    return (
-        not access.is_conditional
-        and access.indices == nest.vars
-        and nest.extents == access.buffer.shape
     )
 
 

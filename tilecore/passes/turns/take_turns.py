@@ -31,7 +31,7 @@ from tilecore.ir.expr import Var, binary, const
 from tilecore.ir.lane_dependence import mentions_lane
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Allocate, Block, Copy, Gemm, If, Intrinsic, Let, Stmt, WarpScope
-from tilecore.ir.visit import walk_stmts
+from tilecore.ir.visit import destinations, walk_stmts
 from tilecore.passes.choose_layouts import choose_layouts
 from tilecore.passes.contraction import select_atom, tile_mma
 from tilecore.passes.infer_layouts import infer_layouts
@@ -42,7 +42,7 @@ from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.turns.team_columns import NarrowColumns
 from tilecore.passes.turns.teams import TEAMS, TEAMS_HINT, team_call
-from tilecore.passes.turns.turn_parts import TurnParts, effects_of, parts_of
+from tilecore.passes.turns.turn_parts import TurnParts, parts_of
 
 
 def take_turns(program: Program, context: Context) -> Program:
@@ -173,5 +173,4 @@ class _Rewriter:
 
 def _written(stmt: Stmt) -> set[Scope]:
     """Scopes of the buffers that a statement writes."""
-    effects = [e for inner in walk_stmts((stmt,)) for e in effects_of(inner)]
-    return {effect.buffer.scope for effect in effects if effect.is_write}
+    return {buffer.scope for inner in walk_stmts((stmt,)) for buffer in destinations(inner)}

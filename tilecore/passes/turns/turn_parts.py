@@ -29,7 +29,7 @@ from tilecore.ir.stmts import (
     While,
 )
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
-from tilecore.passes.accesses import accesses_of
+from tilecore.passes.accesses import accesses_of, covers
 from tilecore.passes.defer_sums import is_dead
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.scopes import is_whole, loads_in, static
@@ -94,8 +94,7 @@ def effects_of(stmt: Stmt) -> Iterator[Effect]:
             yield Effect(dst.buffer, True, clear and is_whole(dst))
         case _ if (nest := as_parallel(stmt)) is not None:
             for access in accesses_of(nest):
-                full = access.indices == nest.vars and nest.extents == access.buffer.shape
-                yield Effect(access.buffer, access.is_write, full and not access.is_conditional)
+                yield Effect(access.buffer, access.is_write, covers(nest, access))
         case Store(buffer=buffer):
             yield Effect(buffer, True)
         case Atomic(dst=dst):
