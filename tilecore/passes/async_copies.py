@@ -25,7 +25,7 @@ from tilecore.ir.simplify import known_multiple, simplify
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
 from tilecore.passes.memory_order import is_dense
-from tilecore.passes.scopes import kernel_ranges, per_kernel, static
+from tilecore.passes.scopes import bytes_of, kernel_ranges, per_kernel, static
 
 COMMIT = Intrinsic("async.commit")
 IN_LANE_ORDER = "in_lane_order"
@@ -55,10 +55,7 @@ def issue(copy: Copy, way: Way) -> Intrinsic:
 
 def operations_of(copy: Copy, way: Way, threads: int) -> int:
     """Copies that one lane issues for the whole of `copy`."""
-    total = copy.src.dtype.bytes
-    for extent in static(copy.dst):
-        total *= extent
-    return -(-total // (way.width * threads))
+    return -(-bytes_of(copy.dst) // (way.width * threads))
 
 
 def async_copies(program: Program, context: Context) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable
 
 from tilecore.ir.buffers import Buffer, Region, Scope
@@ -145,6 +146,11 @@ def static(region_or_buffer: Region | Buffer) -> tuple[int, ...]:
     shape = region_or_buffer.static_shape
     assert shape is not None, "the verifier admits only constant shapes on the chip"
     return shape
+
+
+def bytes_of(region_or_buffer: Region | Buffer) -> int:
+    """Bytes of the elements of something on the chip."""
+    return math.prod(static(region_or_buffer)) * region_or_buffer.dtype.bytes
 
 
 def per_kernel(program: Program, visit: Callable[[Kernel], Kernel], **changes: object) -> Program:

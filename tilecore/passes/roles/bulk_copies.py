@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan
@@ -26,7 +25,7 @@ from tilecore.ir.stmts import (
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.producers import any_writes
 from tilecore.passes.roles.ring import Group, Ring, inlined
-from tilecore.passes.scopes import Names, static
+from tilecore.passes.scopes import Names, bytes_of
 
 
 class BulkCopies:
@@ -186,15 +185,11 @@ def _together(
         if found:
             earlier = found[-1]
             between = loop.body[min(spans[k][0] for k in earlier) : first]
-            small = SMALL_SHARE * sum(_bytes(copies[k]) for k in earlier)
-            if small <= sum(_bytes(copies[k]) for k in own) and not any(
+            small = SMALL_SHARE * sum(bytes_of(copies[k].dst) for k in earlier)
+            if small <= sum(bytes_of(copies[k].dst) for k in own) and not any(
                 isinstance(s, Gemm) for s in between
             ):
                 found[-1] = sorted([*earlier, *own])
                 continue
         found.append(own)
     return found
-
-
-def _bytes(copy: Copy) -> int:
-    return math.prod(static(copy.dst)) * copy.dst.dtype.bytes

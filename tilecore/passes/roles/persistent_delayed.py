@@ -24,19 +24,26 @@ from typing import TYPE_CHECKING
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Const, Expr, Load, Select, Var, binary, const, free_vars
+from tilecore.ir.expr import Const, Expr, Select, Var, binary, const, free_vars
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.roles.consumer_schedule import reads_first
 from tilecore.passes.roles.deferred_store import is_held
 from tilecore.passes.roles.delayed_schedule import delayed_tile, later_group
-from tilecore.passes.roles.persistent_tiles import may_pair, place_of, rank_of
-from tilecore.passes.roles.producer_schedule import producer_loop
+from tilecore.passes.roles.persistent_tiles import (
+    at_zero,
+    count_steps,
+    may_pair,
+    place_of,
+    rank_of,
+    step_base,
+)
+from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
 from tilecore.passes.roles.ring import Group, inlined, rebuffered
 from tilecore.passes.roles.schedule_pieces import renamed, slots_of
 from tilecore.passes.roles.taken_tiles import Walk, taken_ring, walk_taken
-from tilecore.passes.scopes import static, with_hint
+from tilecore.passes.scopes import with_hint
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -138,10 +145,8 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         """One side's loop over its tiles, with its count of steps."""
         done = names.buffer(f"steps_{label}", (), int32, Scope.LOCAL)
         round_, base = Var(names.fresh(f"round_{label}")), Var(names.fresh(f"base_{label}"))
-        so_far = binary("max", const(0), Load(done, ()))
-        steps = binary("max", const(0), parts.loop.extent)
-        count = Store(done, (), binary("add", base, steps), parts.loop.loc)
-        inner = (*lets, Let(base, so_far), *body(round_, base), count)
+        so_far = Let(base, step_base(parts.loop, round_, done))
+        inner = (*lets, so_far, *body(round_, base), *count_steps(parts.loop, base, done))
         if taken is None:
             loop: Block = (_tile_loop(own, parts, first, round_, inner),)
         else:
@@ -150,7 +155,7 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
             is_producer = label == "loaded"
             walk = Walk(first, total, tile, round_, taken)
             loop = walk_taken(walk, names, label, work, is_producer)
-        return (Allocate(done, const(0)), *renamed(loop, names))
+        return (*at_zero(done), *renamed(loop, names))
 
     producer = side(lambda round_, base: _loads(own, parts, round_, base), "loaded")
     consumer = list(side(lambda round_, base: _work(own, parts, plan, round_, base), "used"))
@@ -172,10 +177,7 @@ def _loads(own: Specializer, parts: Parts, round_: Var, base: Var) -> list[Stmt]
     result: list[Stmt] = []
     for group in parts.once:
         (copy,), ring = group.copies, group.ring
-        total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
-        dst = ring.slot(copy.dst, ring.buffers[0], round_)
-        load = Intrinsic("bulk.load", (copy.src, dst, ring.full_at(round_)), (), copy.loc)
-        result += [ring.wait_empty(round_), ring.expect(round_, total), load]
+        result += load_alone(copy, ring, ring.slot(copy.dst, ring.buffers[0], round_), round_)
     return [*result, *producer_loop(parts.loop, parts.groups, parts.later, own.names, base)]
 
 

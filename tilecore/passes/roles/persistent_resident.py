@@ -12,13 +12,10 @@ grid's order, from the launch's counter where they make unequally many steps, el
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from tilecore.hooks.records import PipelinePlan
-from tilecore.ir.buffers import Scope
-from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.expr import Var, binary
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import BlockOrder, Kernel
 from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
@@ -27,16 +24,18 @@ from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.roles.deferred_store import is_held
 from tilecore.passes.roles.in_flight import in_flight_steps, worth_it
 from tilecore.passes.roles.persistent_tiles import (
+    at_zero,
     count_steps,
     loading_tile,
     makes_equal_steps,
     may_persist,
     persistent_kernel,
     step_base,
+    step_counts,
 )
+from tilecore.passes.roles.producer_schedule import load_alone
 from tilecore.passes.roles.ring import Ring
 from tilecore.passes.roles.schedule_pieces import renamed
-from tilecore.passes.scopes import static
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -68,18 +67,13 @@ def persistent_resident(
     every = [*(g.ring for g in groups), *rings, *([walk.ring] if walk.ring else [])]
     inits = [stmt for ring in every for stmt in ring.declarations(warps)]
     taken, filled = (Var(own.names.fresh(name)) for name in ("round", "round_ahead"))
-    loaded, used = (
-        None if equal else own.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
-        for side in ("loaded", "used")
-    )
+    loaded, used = (None, None) if equal else step_counts(own.names)
     ahead: list[Stmt] = [*lets]
     for copy, ring in zip(loads, rings, strict=True):
-        ahead += _load(copy, ring, filled)
+        ahead += load_alone(copy, ring, copy.dst, filled)
     ahead += loading_tile(loop, groups, filled, own.names, loaded)
-    producer = [
-        *(() if loaded is None else (Allocate(loaded, const(0)),)),
-        *renamed(walk.tiles(filled, tuple(ahead), is_producer=True), own.names),
-    ]
+    loads_of_tiles = walk.tiles(filled, tuple(ahead), is_producer=True)
+    producer = [*at_zero(loaded), *renamed(loads_of_tiles, own.names)]
     work: list[Stmt] = [*lets]
     adding = own.with_bulk_adds(loop)
     for stmt in staying:
@@ -95,10 +89,7 @@ def persistent_resident(
             work += [*(ring.release(taken, 0) for ring in rings), BARRIER]
         elif not any(stmt is copy for copy in loads):
             work.append(own.stored(stmt))
-    consumer = [
-        *(() if used is None else (Allocate(used, const(0)),)),
-        *walk.tiles(taken, tuple(work), is_producer=False),
-    ]
+    consumer = [*at_zero(used), *walk.tiles(taken, tuple(work), is_producer=False)]
     if any(is_held(s) for s in walk_stmts(tuple(work))):
         consumer.append(Intrinsic("bulk.finish"))
     if not groups or not own.fits_memory(2 * len(every)):
@@ -119,9 +110,3 @@ def _ring(own: Specializer, copy: Copy) -> Ring:
     ring = own.ring((copy,), 1, None)
     own.layouts[ring.empty.name] = Layout.row_major((1,))
     return ring
-
-
-def _load(copy: Copy, ring: Ring, round_: Expr) -> list[Stmt]:
-    total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
-    load = Intrinsic("bulk.load", (copy.src, copy.dst, ring.full_at(round_)), (), copy.loc)
-    return [ring.wait_empty(round_), ring.expect(round_, total), load]

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from tilecore.ir.buffers import Buffer
+from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, free_vars
 from tilecore.ir.program import BlockOrder, Kernel
-from tilecore.ir.stmts import Block, For, Gemm, If, Let, LoopKind, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Let, LoopKind, Stmt, Store
 from tilecore.passes.roles.consumer_schedule import plain_steps
 from tilecore.passes.roles.deferred_store import DeferredStore
 from tilecore.passes.roles.producer_schedule import load_group
@@ -54,6 +54,19 @@ def makes_equal_steps(kernel: Kernel, loop: For, lets: tuple[Let, ...]) -> bool:
     """True when all tiles make equally many steps."""
     changing = set(kernel.grid_vars) | {let.var for let in lets}
     return not free_vars(loop.extent) & changing
+
+
+def step_counts(names: Names) -> tuple[Buffer, Buffer]:
+    """How many steps the producer, and a consumer, made in the tiles so far."""
+    loaded, used = (
+        names.buffer(f"steps_{side}", (), int32, Scope.LOCAL) for side in ("loaded", "used")
+    )
+    return loaded, used
+
+
+def at_zero(done: Buffer | None) -> Block:
+    """The declaration of a count, if there is one."""
+    return () if done is None else (Allocate(done, const(0)),)
 
 
 def step_base(loop: For, round_: Var, done: Buffer | None) -> Expr:

@@ -10,12 +10,11 @@ what they wait for first is not queued behind it.
 
 from __future__ import annotations
 
-import math
-
+from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Expr, Var, binary, const
-from tilecore.ir.stmts import For, If, Intrinsic, Let, Stmt
-from tilecore.passes.roles.ring import Group, substituted
-from tilecore.passes.scopes import Names, static
+from tilecore.ir.stmts import Copy, For, If, Intrinsic, Let, Stmt
+from tilecore.passes.roles.ring import Group, Ring, substituted
+from tilecore.passes.scopes import Names, bytes_of
 
 
 def producer_loop(
@@ -48,12 +47,18 @@ def producer_loop(
     return [*before, For(step, zero, loop.extent, one, body, loc=loop.loc)]
 
 
+def load_alone(copy: Copy, ring: Ring, dst: Region, step: Expr) -> list[Stmt]:
+    """A copy with a ring of its own, into `dst`, its slot of step number `step`."""
+    load = Intrinsic("bulk.load", (copy.src, dst, ring.full_at(step)), (), copy.loc)
+    return [ring.wait_empty(step), ring.expect(step, bytes_of(copy.dst)), load]
+
+
 def load_group(loop: For, group: Group, iteration: Expr, step: Expr) -> list[Stmt]:
     """The copies of one group for an iteration of the loop, into the slot of step number `step`."""
     ring = group.ring
     at = binary("add", loop.start, binary("mul", iteration, loop.step))
     lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
-    total = sum(math.prod(static(c.dst)) * c.dst.dtype.bytes for c in group.copies)
+    total = sum(bytes_of(copy.dst) for copy in group.copies)
     result: list[Stmt] = [ring.wait_empty(step), ring.expect(step, total)]
     for number, (copy, buffer) in enumerate(zip(group.copies, ring.buffers, strict=True)):
         src = substituted(copy.src, lets, {loop.var: at})

@@ -22,12 +22,11 @@ count the author's threads, which the hint ``tile_threads`` keeps; the consumer 
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.dtypes import boolean, int32
+from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, substitute, walk
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
@@ -56,6 +55,7 @@ from tilecore.passes.roles.delayed_schedule import later_group
 from tilecore.passes.roles.persistent_delayed import persistent_delayed
 from tilecore.passes.roles.persistent_resident import persistent_resident
 from tilecore.passes.roles.persistent_tiles import (
+    at_zero,
     chained_tile,
     cluster_axis,
     loading_tile,
@@ -63,9 +63,10 @@ from tilecore.passes.roles.persistent_tiles import (
     may_persist,
     persistent_kernel,
     plain_tile,
+    step_counts,
     tile_count,
 )
-from tilecore.passes.roles.producer_schedule import producer_loop
+from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
 from tilecore.passes.roles.ring import FIRST_LANE, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
@@ -74,7 +75,6 @@ from tilecore.passes.scopes import (
     Names,
     kernel_ranges,
     per_kernel,
-    static,
     with_hint,
 )
 from tilecore.passes.turns.teams import teams_of
@@ -182,13 +182,10 @@ class Specializer(SharedLoads):
         if walk.ring is not None:
             inits += walk.ring.declarations(warps)
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
-        loaded, used = (
-            None if equal else self.names.buffer(f"steps_{side}", (), int32, Scope.LOCAL)
-            for side in ("loaded", "used")
-        )
+        loaded, used = (None, None) if equal else step_counts(self.names)
         loads = (*lets, *loading_tile(loop, groups, filled, self.names, loaded))
         ahead = walk.tiles(filled, loads, is_producer=True)
-        producer = [*_at_zero(loaded), *renamed(ahead, self.names)]
+        producer = [*at_zero(loaded), *renamed(ahead, self.names)]
         rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
         late = self.deferred(loop, staying, rest) if chained else None
         work: list[Stmt] = [*lets]
@@ -212,7 +209,7 @@ class Specializer(SharedLoads):
             else:
                 work.append(stmt)
         whole = walk.tiles(taken, tuple(work), is_producer=False)
-        consumer: list[Stmt] = [*_at_zero(used), *whole]
+        consumer: list[Stmt] = [*at_zero(used), *whole]
         if late is not None:
             number = Var(self.names.fresh("part"))
             parts = For(
@@ -281,10 +278,7 @@ class Specializer(SharedLoads):
 
     def produce_once(self, copy: Copy, ring: Ring) -> list[Stmt]:
         """A copy outside of loops, by the producer."""
-        total = math.prod(static(copy.dst)) * copy.dst.dtype.bytes
-        full = ring.full_at(const(0))
-        load = Intrinsic("bulk.load", (copy.src, copy.dst, full), (), copy.loc)
-        return [ring.expect(const(0), total), load]
+        return load_alone(copy, ring, copy.dst, const(0))[1:]  # a slot that is filled once is free
 
     def own_steps(self, loop: For) -> tuple[list[Stmt], Expr | None]:
         """How many of a loop's steps the lane's group takes, with what defines it; None is all."""
@@ -338,11 +332,6 @@ class Specializer(SharedLoads):
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
-
-
-def _at_zero(count: Buffer | None) -> list[Stmt]:
-    """The declaration of a count, if there is one."""
-    return [] if count is None else [Allocate(count, const(0))]
 
 
 def _is_pipelined(stmt: Stmt) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.expr import Const
+from tilecore.ir.expr import TRUE
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import (
     Allocate,
@@ -32,7 +32,7 @@ from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.accesses import accesses_of, covers
 from tilecore.passes.defer_sums import is_dead
 from tilecore.passes.elementwise import as_parallel
-from tilecore.passes.scopes import is_whole, loads_in, static
+from tilecore.passes.scopes import bytes_of, is_whole, loads_in
 
 MOST_CARRIED = 2048
 """Bytes of one fragment that may pass from team to team at each tile."""
@@ -120,7 +120,7 @@ def parts_of(kernel: Kernel) -> TurnParts | None:
         return None
     first, last = gemms
     first_at = next((k for k, s in enumerate(loop.body) if s is first), None)
-    if first_at is None or first.clear_accum != Const(True, first.clear_accum.dtype):  # type: ignore[attr-defined]
+    if first_at is None or first.clear_accum != TRUE:
         return None
     head, between = loop.body[:first_at], loop.body[first_at + 1 : -1]
     if not all(isinstance(s, Let) or (isinstance(s, Copy) and s.fills_shared) for s in head):
@@ -219,10 +219,4 @@ def _carried(scores: Buffer, work: Block, tail: Block, after: Block) -> tuple[Bu
     late = {b.name for b in buffers_in(tail)}
     late |= {b.name for b in buffers_in(after) if not is_dead(after, b)}
     found = tuple(b for name, b in written.items() if name in exposed | late)
-    for buffer in found:
-        size = buffer.dtype.bytes
-        for extent in static(buffer):
-            size *= extent
-        if size > MOST_CARRIED:
-            return None
-    return found
+    return None if any(bytes_of(buffer) > MOST_CARRIED for buffer in found) else found
