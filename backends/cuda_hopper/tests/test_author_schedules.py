@@ -85,3 +85,35 @@ def test_results_do_not_depend_on_stages(stage: tuple[int, ...] | None) -> None:
     np.testing.assert_allclose(sums, weights.sum(1), rtol=1e-3)
     want = weights @ v.astype(np.float64)
     np.testing.assert_allclose(out, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_neighbours_share_loads_only_where_their_steps_begin_alike(moves: bool) -> None:
+    @T.prim_func
+    def window(
+        Q: T.Tensor((1024, 64), "float16"),
+        K: T.Tensor((2048, 64), "float16"),
+        Out: T.Tensor((1024, 64), "float32"),
+    ):
+        with T.Kernel(8, 4, threads=256) as (bx, _):
+            q = T.alloc_shared((128, 64), "float16")
+            k = T.alloc_shared((64, 64), "float16")
+            v = T.alloc_shared((64, 64), "float16")
+            scores = T.alloc_fragment((128, 64), "float32")
+            weights = T.alloc_fragment((128, 64), "float16")
+            out = T.alloc_fragment((128, 64), "float32")
+            first = bx if moves else 0
+            T.copy(Q[bx * 128, 0], q)
+            T.clear(out)
+            for step in T.Pipelined(first, first + 20, num_stages=2):
+                T.copy(K[step * 64, 0], k)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(128, 64):
+                    scores[i, j] = T.exp2(scores[i, j] * 0.125)
+                T.copy(scores, weights)
+                T.copy(K[step * 64, 0], v)
+                T.gemm(weights, v, out)
+            T.copy(out, Out[bx * 128, 0])
+
+    (kernel,) = dict(lower(window, "cuda_hopper").stages)["scheduled"].kernels
+    assert kernel.cluster == ((1, 1, 1) if moves else (2, 1, 1))

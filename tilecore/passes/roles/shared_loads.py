@@ -54,6 +54,8 @@ class SharedLoads(BulkStores):
             return group
         values = {s.var: s.value for s in (*lets, *loop.body) if isinstance(s, Let)}
         along = self.kernel.grid_vars[axis]
+        if any(along in free_vars(inlined(at, values)) for at in (loop.start, loop.step)):
+            return group
         found = []
         for number, copy in enumerate(group.copies):
             starts = [inlined(start, values) for start in copy.src.starts]
