@@ -69,6 +69,11 @@ def size_of(buffer: Buffer, layout: Layout) -> int:
     return -(-layout.span * buffer.dtype.bits // 8)
 
 
+def aligned(size: int) -> int:
+    """Bytes up to where the next buffer may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 def alignment_of(buffer: Buffer, layout: Layout) -> int:
     """Bytes to which a buffer begins aligned: a whole period of its swizzle, so that the XOR of
     offsets is one of addresses, too."""
@@ -186,7 +191,7 @@ def place(lifetimes: list[Lifetime]) -> dict[str, int]:
 
     While everything fits in a few KiB nothing is shared: that saves barriers and costs nothing.
     """
-    if sum(-(-t.size // ALIGNMENT) * ALIGNMENT for t in lifetimes) <= UNSHARED_BYTES:
+    if sum(aligned(t.size) for t in lifetimes) <= UNSHARED_BYTES:
         lifetimes = [dataclasses.replace(t, first=0, last=0) for t in lifetimes]
     offsets: dict[str, int] = {}
     placed: list[Lifetime] = []

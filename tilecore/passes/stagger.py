@@ -35,7 +35,7 @@ from tilecore.ir.stmts import Allocate, Block, Copy, For, Gemm, Intrinsic, Let, 
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.hold_operands import HELD, layout_in_registers
 from tilecore.passes.lowering.alternate_operands import CALM, IN_ORDER, URGENT
-from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.plan_shared_memory import aligned, size_of
 from tilecore.passes.producers import Producer, any_writes, mentions
 from tilecore.passes.register_ahead import Ahead, RegisterAhead
 from tilecore.passes.scopes import loads_in, static, whole, with_hint
@@ -100,7 +100,7 @@ def _has_room(owner: Pipeliner, loop: For, producers: tuple[Producer, ...]) -> b
     for buffer in buffers_in(loop.body):
         if buffer.scope is Scope.SHARED:
             layout = owner.layouts[buffer.name]
-            size = -(-size_of(buffer, layout) // 128) * 128  # type: ignore[arg-type]
+            size = aligned(size_of(buffer, layout))  # type: ignore[arg-type]
             total += size * (SLOTS if buffer.name in slotted else 1)
     return total <= owner.context.target.smem_bytes
 

@@ -11,7 +11,7 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, If, Intrinsic, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.memory_effects import box_of
-from tilecore.passes.plan_shared_memory import ALIGNMENT, size_of
+from tilecore.passes.plan_shared_memory import ALIGNMENT, aligned, size_of
 from tilecore.passes.roles.bulk_copies import BulkCopies
 from tilecore.passes.roles.deferred_store import DeferredStore, deferred_store
 from tilecore.passes.scopes import whole
@@ -91,7 +91,7 @@ class BulkStores(BulkCopies):
         """True when all shared buffers, and so many buffers of barriers, fit side by side."""
         shared = [s.buffer for s in self.common if isinstance(s, Allocate)]
         total = sum(
-            -(-size_of(buffer, layout) // ALIGNMENT) * ALIGNMENT
+            aligned(size_of(buffer, layout))
             for buffer in shared
             if isinstance(layout := self.layouts[buffer.name], Layout)
         )
