@@ -146,6 +146,42 @@ def test_what_is_not_offered_is_refused_with_the_reason() -> None:
         _ = tilelang.nothing
 
 
+def test_metadata_of_sparse_operands_is_described_as_gemm_sp_reads_it() -> None:
+    """Integers of E a row: a group of 4 (32-bit elements: of 2) has one entry of 4 bits."""
+    from tilecore.compat import sparse_layout
+
+    assert tilelang.MODULES["cuda.intrinsics.sparse_layout"] == "tilecore.compat.sparse_layout"
+    assert sparse_layout.get_e_factor(T.float16, T.int16) == 16
+    assert sparse_layout.get_e_factor("float32", "int8") == 4
+    assert sparse_layout.get_e_factor(T.int8, T.int32) == 32
+    with pytest.raises(ArgumentError, match="no sparse operand has this dtype.*got float64"):
+        sparse_layout.get_e_factor("float64", "int16")
+
+
+def test_what_stands_in_for_a_device_has_its_tensors_on_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only a backend of the device that is here gets tensors there."""
+    from tilecore.compat.settings import is_on_accelerator
+    from tilecore.compat.supply import default_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    places = {
+        (None, "native"): True,
+        ("cuda_hopper", "native"): True,
+        ("cuda_hopper", "emulator"): False,
+        ("cpu_llvm", "native"): False,
+        (None, "reference"): False,
+    }
+    for (backend, device), expected in places.items():
+        tilelang.use(backend, device)
+        assert is_on_accelerator() is expected
+        assert default_device() == ("cuda" if expected else "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    tilelang.use("cuda_hopper", "native")
+    assert not is_on_accelerator()
+
+
 def test_element_types_and_constants_of_the_other_compiler() -> None:
     from tilecore.compat.tvm import DataType, tirx
 

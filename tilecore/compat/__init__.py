@@ -33,6 +33,7 @@ MODULES = {
     "cpu.language": "tilecore.language",
     "cuda.language": "tilecore.language",
     "cuda.intrinsics": "tilecore.compat.layout",
+    "cuda.intrinsics.sparse_layout": "tilecore.compat.sparse_layout",
     "env": "tilecore.compat.env",
     "intrinsics": "tilecore.compat.layout",
     "jit": "tilecore.compat.jit",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilecore.compat.kernel import JITKernel
-from tilecore.compat.settings import settings
+from tilecore.compat.settings import is_on_accelerator, settings
 from tilecore.compat.supply import TensorSupplyType, make_inputs
 from tilecore.compat.utils.tensor import torch_assert_close
 from tilecore.errors import ArgumentError
@@ -21,7 +21,7 @@ _SUMMARIES: dict[str, Callable[[list[float]], float]] = {
 def _synchronize() -> None:
     import torch
 
-    if settings.backend is None and torch.cuda.is_available():
+    if is_on_accelerator():
         torch.cuda.synchronize()
 
 

@@ -50,6 +50,22 @@ def use(backend: str | None = None, device: str = "native", *, quick: bool = Fal
     settings.backend, settings.device, settings.quick = backend, device, quick
 
 
+def is_on_accelerator() -> bool:
+    """Whether programs run on an accelerator that torch sees, so that their tensors are there.
+
+    Not with a backend that compiles for the host, nor in the emulator or the reference.
+    """
+    import torch
+
+    from tilecore.hooks.manager import targets_of
+
+    if settings.device != "native":
+        return False
+    if settings.backend is not None and targets_of(settings.backend)[0].lanes_per_warp == 1:
+        return False
+    return bool(torch.cuda.is_available())
+
+
 def target_kind(target: object) -> str | None:
     """``"cuda"`` of ``"cuda -arch=..."``, ``{"kind": "cuda"}`` or ``"cuda"``; None for auto."""
     if isinstance(target, dict):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilecore.compat.settings import is_on_accelerator
 from tilecore.errors import ArgumentError, UnsupportedError
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, dtype_of
@@ -51,13 +52,7 @@ def torch_dtype(dtype: DType) -> Any:
 
 def default_device() -> str:
     """Where tensors are made: the accelerator if torch sees one, else the host."""
-    import torch
-
-    from tilecore.compat.settings import settings
-
-    if settings.backend is not None or settings.device != "native":
-        return "cpu"
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if is_on_accelerator() else "cpu"
 
 
 def make_tensor(shape: tuple[int, ...], dtype: DType, supply: TensorSupplyType) -> Any:

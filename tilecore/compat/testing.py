@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tilecore.compat.settings import backend_for, settings
+from tilecore.compat.settings import backend_for, is_on_accelerator, settings
 from tilecore.compat.utils.tensor import torch_assert_close
 from tilecore.errors import TilecoreError
 
@@ -57,7 +57,7 @@ def _has(kind: str) -> bool:
 def _version() -> tuple[int, int]:
     import torch
 
-    if settings.backend is None and torch.cuda.is_available():
+    if is_on_accelerator():
         return torch.cuda.get_device_capability()
     return _REPLACED_VERSION
 

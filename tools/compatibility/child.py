@@ -14,8 +14,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from tilecore import driver
+from tilecore.compat.settings import is_on_accelerator
 from tools.compatibility.host_device import OnHost, pretend
 from tools.compatibility.reachable import reached_outside
 from tools.compatibility.small_sizes import changed, shrink, with_small_sizes
@@ -43,16 +45,29 @@ TESTS_EACH = 2
 class Recorder:
     """A pytest plugin that keeps the first parameter sets and records verdicts."""
 
-    def __init__(self, out: Any, root: Path, written: Path) -> None:
+    def __init__(self, out: Any, root: Path, written: Path, *, has_device: bool = False) -> None:
         self.out = out
         self.root = root
         self.written = written
+        self.has_device = has_device
 
     def write(self, name: str, outcome: Outcome) -> None:
         """Append one verdict."""
         record = {"name": name, "state": outcome.state, "reason": outcome.reason}
         self.out.write(json.dumps(record) + "\n")
         self.out.flush()
+
+    def wait(self) -> None:
+        """Until the device has done all: a launch that failed is seen here at the latest."""
+        if self.has_device:
+            torch.cuda.synchronize()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Any:
+        """A test has ended when the device has done what it launched."""
+        result = yield
+        self.wait()
+        return result
 
     def note_sizes(self) -> None:
         """Say that sizes were lowered, so that a failure is looked at with the program's own."""
@@ -107,49 +122,58 @@ def runs_something(text: str) -> bool:
 
 
 def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: bool) -> None:
-    """Run a file of tests with pytest, any other file as a program."""
+    """Run a file of tests with pytest, any other file as a program.
+
+    Where no accelerator is meant to run it, the host stands in for the one it asks for.
+    """
+    has_device = is_on_accelerator()
     os.chdir(path.parent)
-    sys.path[:0] = [str(path.parent)]
+    sys.path[:0] = [str(path.parent), str(root)]  # tests import from `examples`, of the checkout
     sys.argv = [str(path)]
-    pretend()
+    if not has_device:
+        pretend()
     if small:
         shrink(root)
-    with out.open("w", encoding="utf-8") as stream, OnHost():
+    place = contextlib.nullcontext() if has_device else OnHost()
+    with out.open("w", encoding="utf-8") as stream, place:
         written = checkout / path.relative_to(root)
-        recorder = Recorder(stream, root, written)
+        recorder = Recorder(stream, root, written, has_device=has_device)
         if path.name.startswith("test_"):
             options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
             pytest.main([str(path), *options, f"--rootdir={root}"], plugins=[recorder])
-            recorder.note_sizes()
-            return
-        if not runs_something(path.read_text(encoding="utf-8")):
-            recorder.write("main", Outcome(NO_PROGRAM, "defines functions only"))
-            return
-        outcome = WRONG_ON_PURPOSE.get(path.relative_to(root).as_posix(), Outcome(PASS))
-        if outcome.state != PASS:
-            recorder.write("main", outcome)
-            return
-        try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            code = compile(
-                with_small_sizes(tree) if small else tree, str(path), "exec", dont_inherit=True
-            )
-            module = ModuleType("__main__")
-            module.__file__ = str(path)
-            sys.modules["__main__"] = module
-            exec(code, vars(module))
-        except SystemExit as error:
-            if error.code not in (None, 0):
-                outcome = Outcome(FAIL, f"exit status {error.code}")
-                other = reached_outside(written, None)
-                if other:
-                    outcome = Outcome(NOT_PORTABLE, short(other))
-        except BaseException as error:
-            outcome = judge(error, root, written)
-        if outcome.state == PASS and not driver._memory:
-            outcome = Outcome(NO_PROGRAM, "compiles no kernel when it is run")
-        recorder.write("main", outcome)
+        else:
+            recorder.write("main", _run_main(path, recorder, small=small))
         recorder.note_sizes()
+
+
+def _run_main(path: Path, recorder: Recorder, *, small: bool) -> Outcome:
+    """The verdict on a program that is run as ``python FILE`` would run it."""
+    if not runs_something(path.read_text(encoding="utf-8")):
+        return Outcome(NO_PROGRAM, "defines functions only")
+    wrong = WRONG_ON_PURPOSE.get(path.relative_to(recorder.root).as_posix())
+    if wrong is not None:
+        return wrong
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        code = compile(
+            with_small_sizes(tree) if small else tree, str(path), "exec", dont_inherit=True
+        )
+        module = ModuleType("__main__")
+        module.__file__ = str(path)
+        sys.modules["__main__"] = module
+        exec(code, vars(module))
+        recorder.wait()
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            other = reached_outside(recorder.written, None)
+            if other:
+                return Outcome(NOT_PORTABLE, short(other))
+            return Outcome(FAIL, f"exit status {error.code}")
+    except BaseException as error:
+        return judge(error, recorder.root, recorder.written)
+    if not driver._memory:
+        return Outcome(NO_PROGRAM, "compiles no kernel when it is run")
+    return Outcome(PASS)
 
 
 def start(

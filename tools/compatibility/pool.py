@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Result:
         reasons: reasons of those that did not pass, most frequent first, without repetition.
         seconds: it took.
         lowered: names of the sizes that were lowered.
+        tree: the commit of tilecore that ran it.
     """
 
     path: str
@@ -36,6 +38,7 @@ class Result:
     reasons: list[str] = field(default_factory=list)
     seconds: float = 0.0
     lowered: list[str] = field(default_factory=list)
+    tree: str = ""
 
 
 def read_results(record: Path) -> dict[str, Result]:
@@ -72,56 +75,97 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
     raise AssertionError(f"{path}: no state among {counts}")
 
 
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has no group of its own yet
+        os.killpg(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Where programs are, and what each of them may use.
+
+    Attributes:
+        root: where the rewritten files are.
+        checkout: where the files are as they were written.
+        work: gets each file's verdicts and its log.
+        limit: seconds of processor time of one file.
+    """
+
+    root: Path
+    checkout: Path
+    work: Path
+    limit: float
+
+    def _out(self, path: str) -> Path:
+        return self.work / (path.replace("/", "+") + ".json")
+
+    def start(self, path: str, small: bool) -> int:
+        """Start one file's process; its id."""
+        out = self._out(path)
+        out.unlink(missing_ok=True)
+        log = out.with_suffix(".log")
+        seconds = round(self.limit)
+        file = self.root / path
+        return start(file, self.root, self.checkout, out, log, small=small, cpu_seconds=seconds)
+
+    def collect(self, pid: int, path: str, began: float) -> tuple[Result, bool] | None:
+        """The result of a process that ended, and whether it did so itself; None while it runs."""
+        taken = time.time() - began
+        found, status = os.waitpid(pid, os.WNOHANG)
+        ended = found == pid
+        if not ended and taken < PATIENCE * self.limit:
+            return None
+        if not ended:
+            _end(pid)
+        by_signal = os.WIFSIGNALED(status) and os.WTERMSIG(status) in _LIMIT_SIGNALS
+        ended = ended and not by_signal
+        limit = self.limit
+        return summarise(path, self._out(path), taken, stopped=not ended, limit=limit), ended
+
+
+_LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGKILL)
+
+
 def run_all(
     paths: list[str],
-    root: Path,
-    checkout: Path,
-    work: Path,
+    pool: Pool,
     *,
     jobs: int,
-    limit: float,
     deadline: float | None = None,
-    report: Callable[[Result], None],
+    stop: float | None = None,
 ) -> Iterator[Result]:
-    """Run all files below `root`; files that fail with smaller sizes are run with their own."""
+    """Run all files; those that fail with smaller sizes are run with their own.
+
+    Args:
+        paths: of the files below the pool's root, in this order.
+        pool: where they are and what they may use.
+        jobs: files at a time.
+        deadline: no file is started after this time (of `time.time`).
+        stop: files that run at this time are ended without a result.
+    """
     waiting = [(path, True) for path in paths]
     running: dict[int, tuple[str, bool, float]] = {}
     while waiting or running:
         late = deadline is not None and time.time() > deadline
         while waiting and len(running) < jobs and not late:
             path, small = waiting.pop(0)
-            out = work / (path.replace("/", "+") + ".json")
-            out.unlink(missing_ok=True)
-            pid = start(
-                root / path,
-                root,
-                checkout,
-                out,
-                out.with_suffix(".log"),
-                small=small,
-                cpu_seconds=round(limit),
-            )
-            running[pid] = (path, small, time.time())
+            running[pool.start(path, small)] = (path, small, time.time())
+        if stop is not None and time.time() > stop:
+            for pid in running:
+                _end(pid)
+            return
         if late and not running:
             return
         for pid, (path, small, began) in list(running.items()):
-            taken = time.time() - began
-            found, status = os.waitpid(pid, os.WNOHANG)
-            ended = found == pid
-            if not ended and taken < PATIENCE * limit:
+            found = pool.collect(pid, path, began)
+            if found is None:
                 continue
-            if not ended:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            ended = ended and not (
-                os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
-            )
             del running[pid]
-            out = work / (path.replace("/", "+") + ".json")
-            result = summarise(path, out, taken, stopped=not ended, limit=limit)
+            result, ended = found
             if small and result.lowered and ended and result.state == FAIL:
                 waiting.insert(0, (path, False))
                 continue
-            report(result)
             yield result
         time.sleep(0.05)

@@ -30,13 +30,13 @@ _LIMITS = [
 LIMITS = "; ".join(f"`{pattern.pattern}` {limit}" for pattern, limit in _LIMITS)
 """The names and their limits, as the page states them."""
 
-_EMULATED = {256: 128}
+EMULATED = {256: 128}
 """Limits of an emulated run, by those of a host's: it steps through every lane."""
 
 
 def use_emulator_limits() -> None:
     """Lower sizes further, for programs that are emulated lane by lane."""
-    _LIMITS[:] = [(pattern, _EMULATED.get(limit, limit)) for pattern, limit in _LIMITS]
+    _LIMITS[:] = [(pattern, EMULATED.get(limit, limit)) for pattern, limit in _LIMITS]
 
 
 changed: list[str] = []
