@@ -244,7 +244,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(node.children))
+        if children := node.children:
+            stack.extend(reversed(children))
 
 
 def free_vars(expr: Expr) -> frozenset[Var]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -30,9 +31,28 @@ BODY_FIELDS = ("body", "then", "otherwise")
 BINDER_FIELDS = ("var", "vars", "previous")
 
 
+@functools.lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Names of a node's fields; `dataclasses.fields` makes a new tuple at every call."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+@functools.lru_cache(maxsize=256)
+def _own_field_names(kind: type) -> tuple[str, ...]:
+    """Fields of a statement that are not nested blocks."""
+    return tuple(name for name in _field_names(kind) if name not in BODY_FIELDS)
+
+
+@functools.lru_cache(maxsize=256)
+def _block_names(kind: type) -> tuple[str, ...]:
+    """Fields of a statement that are nested blocks, in the order of `BODY_FIELDS`."""
+    names = _field_names(kind)
+    return tuple(name for name in BODY_FIELDS if name in names)
+
+
 def child_blocks(stmt: Stmt) -> tuple[Block, ...]:
     """The blocks nested directly in `stmt`."""
-    return tuple(getattr(stmt, name) for name in BODY_FIELDS if hasattr(stmt, name))
+    return tuple(getattr(stmt, name) for name in _block_names(type(stmt)))
 
 
 def walk_stmts(block: Block) -> Iterator[Stmt]:
@@ -45,9 +65,8 @@ def walk_stmts(block: Block) -> Iterator[Stmt]:
 
 def exprs_of(stmt: Stmt) -> Iterator[Expr]:
     """Top-level expressions in the statement's own fields, region starts and extents included."""
-    for field in dataclasses.fields(stmt):
-        if field.name not in BODY_FIELDS:
-            yield from _exprs_in(getattr(stmt, field.name))
+    for name in _own_field_names(type(stmt)):
+        yield from _exprs_in(getattr(stmt, name))
 
 
 def _exprs_in(value: Any) -> Iterator[Expr]:
@@ -106,11 +125,11 @@ def destinations(stmt: Stmt) -> tuple[Buffer, ...]:
 
 def regions_of(stmt: Stmt) -> Iterator[Region]:
     """Regions in the statement's own fields."""
-    for field in dataclasses.fields(stmt):
-        value = getattr(stmt, field.name)
+    for name in _own_field_names(type(stmt)):
+        value = getattr(stmt, name)
         if isinstance(value, Region):
             yield value
-        elif isinstance(value, tuple) and field.name not in BODY_FIELDS:
+        elif isinstance(value, tuple):
             yield from (item for item in value if isinstance(item, Region))
 
 
@@ -118,8 +137,8 @@ def buffers_in(block: Block) -> list[Buffer]:
     """Every buffer that `block` mentions, each once, in order of first mention."""
     seen: dict[str, Buffer] = {}
     for stmt in walk_stmts(block):
-        for field in dataclasses.fields(stmt):
-            value = getattr(stmt, field.name)
+        for name in _own_field_names(type(stmt)):
+            value = getattr(stmt, name)
             if isinstance(value, Buffer):
                 seen.setdefault(value.name, value)
         for region in regions_of(stmt):
@@ -137,13 +156,11 @@ def map_exprs(stmt: Stmt, visit: Callable[[Expr], Expr | None]) -> Stmt:
     A variable that the statement binds may be renamed; any other answer for it leaves it alone.
     """
     changes: dict[str, Any] = {}
-    for field in dataclasses.fields(stmt):
-        if field.name in BODY_FIELDS:
-            continue
-        old = getattr(stmt, field.name)
-        new = (_map_binder if field.name in BINDER_FIELDS else _map_value)(old, visit)
+    for name in _own_field_names(type(stmt)):
+        old = getattr(stmt, name)
+        new = (_map_binder if name in BINDER_FIELDS else _map_value)(old, visit)
         if new is not old:
-            changes[field.name] = new
+            changes[name] = new
     return dataclasses.replace(stmt, **changes) if changes else stmt
 
 
@@ -179,8 +196,8 @@ def map_stmts(block: Block, visit: Callable[[Stmt], Stmt | Block | None]) -> Blo
     result: list[Stmt] = []
     for stmt in block:
         changes: dict[str, Any] = {}
-        for name in BODY_FIELDS:
-            inner = getattr(stmt, name, None)
+        for name in _block_names(type(stmt)):
+            inner = getattr(stmt, name)
             if inner:
                 new = map_stmts(inner, visit)
                 if len(new) != len(inner) or any(map(operator.is_not, new, inner)):
