@@ -20,6 +20,7 @@ from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Call, as_dtype
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
+from tilecore.language.locate import hide_file
 from tilecore.language.values import Scalar
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -51,6 +52,7 @@ class _Loader(importlib.abc.Loader):
         """The common names, then the extras; unknown names are explained as in the language."""
         common = importlib.import_module(PACKAGE)
         added = importlib.import_module(self.extras)
+        hide_file(added.__file__)
         for name in common.__all__:
             setattr(module, name, getattr(common, name))
         for name in added.__all__:

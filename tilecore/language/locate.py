@@ -16,12 +16,21 @@ from tilecore.errors import LanguageError, Loc, TilecoreError, UnsupportedError
 from tilecore.language.remedies import completed
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_extras: set[str] = set()  # files of families' extras, which are no author's either
+
+
+def hide_file(path: str | None) -> None:
+    """Let no line of this file be taken for the author's."""
+    if path is not None:
+        _extras.add(path)
 
 
 def caller_loc() -> Loc | None:
-    """The author's current line: the innermost frame outside `tilecore.language`."""
+    """The author's current line: the innermost frame outside `tilecore.language` and extras."""
     frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_HERE) or frame.f_code.co_filename in _extras
+    ):
         frame = frame.f_back
     if frame is None:
         return None

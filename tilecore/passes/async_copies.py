@@ -22,7 +22,7 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import known_multiple, simplify
-from tilecore.ir.stmts import Block, Copy, Intrinsic, Parallel, Stmt
+from tilecore.ir.stmts import Block, Copy, Hints, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
 from tilecore.passes.memory_order import is_dense
 from tilecore.passes.scopes import bytes_of, kernel_ranges, per_kernel, static
@@ -49,8 +49,13 @@ def wait(pending: int, operations: int | None = None) -> Intrinsic:
 def issue(copy: Copy, way: Way) -> Intrinsic:
     """``async.copy`` by `way`."""
     order = ((IN_LANE_ORDER, True),) if way.in_lane_order else ()
-    hints = (("bytes", way.width), *order)
+    hints = (("bytes", way.width), *order, *_family_hints(copy))
     return Intrinsic("async.copy", (copy.src, copy.dst), hints, copy.loc)
+
+
+def _family_hints(copy: Copy) -> Hints:
+    """Advice that the author gives one family of backends: its emit rules look for it."""
+    return tuple((name, value) for name, value in copy.hints if "." in name)
 
 
 def operations_of(copy: Copy, way: Way, threads: int) -> int:
@@ -104,7 +109,7 @@ def _authors(stmt: Intrinsic, kernel: Kernel, ranges: Ranges, context: Context) 
         return stmt
     src, dst = stmt.args
     assert isinstance(src, Region) and isinstance(dst, Region), "the language gives two regions"
-    copy = Copy(src, dst, (), stmt.loc)
+    copy = Copy(src, dst, stmt.hints, stmt.loc)
     way = async_way(copy, kernel, ranges, context)
     return copy if way is None else issue(copy, way)
 

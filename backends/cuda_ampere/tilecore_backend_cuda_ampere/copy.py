@@ -10,6 +10,10 @@ from tilecore.hooks.records import (
 )
 from tilecore.ir.stmts import Copy, Stmt
 
+L2_PREFETCH = "cuda.l2_prefetch"
+"""Annotation of a copy: bytes that the second-level cache fetches along with each piece."""
+L2_PREFETCH_BYTES = (0, 64, 128, 256)
+"""What cp.async can ask for (PTX ISA, "cp.async": .level::prefetch_size)."""
 CP_ASYNC = AsyncCopyAtom("cp.async", (16, 8, 4))
 
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
+from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import EmitRule
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Call, Const
+from tilecore.ir.expr import Call, Const, Expr
 from tilecore.ir.stmts import Intrinsic
+from tilecore_backend_cuda_ampere.copy import L2_PREFETCH, L2_PREFETCH_BYTES
 from tilecore_backend_cuda_ampere.mma import ATOMS
 
 DIALECT = Dialect(namespaces=frozenset({"ampere"}))
@@ -33,6 +35,29 @@ def _ldmatrix(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"ampere::{name}<{count}>({printer.region(registers)}, {printer.region(row)});"
 
 
+def _async_copy(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    """cp.async, with the author's choice of what the second-level cache fetches along with it."""
+    prefetch = dict(stmt.hints).get(L2_PREFETCH)
+    if prefetch is None:
+        return printer.async_copy(stmt)
+    if prefetch not in L2_PREFETCH_BYTES:
+        raise UnsupportedError(
+            f"annotation {L2_PREFETCH} of a copy",
+            expected=", ".join(map(str, L2_PREFETCH_BYTES)),
+            got=prefetch,
+            loc=stmt.loc,
+        )
+    source, target, *valid = stmt.args
+    assert isinstance(source, Region) and isinstance(target, Region)
+    (count,) = source.static_shape or (1,)
+    elements = str(count)
+    for condition in valid:
+        assert isinstance(condition, Expr)
+        elements = f"{printer.expressions.text(condition)} ? {count} : 0"
+    arguments = f"{printer.region(target)}, {printer.region(source)}, {elements}"
+    return f"ampere::copy_async<{count}, {prefetch}>({arguments});"
+
+
 def _lop3(printer: ExpressionPrinter, call: Call) -> str:
     *values, table = call.args
     assert isinstance(table, Const)
@@ -46,6 +71,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "ampere.ldmatrix": _ldmatrix,
         "ampere.ldmatrix_trans": _ldmatrix,
         "ampere.to_tf32": function_rule("ampere::to_tf32"),
+        "async.copy": _async_copy,
         "lane.at_use": function_rule("ampere::at_use"),
         "cuda.prmt": function_rule("ampere::prmt"),
         "cuda.lop3": _lop3,
