@@ -51,13 +51,30 @@ class PipelineSpec:
         num_stages: buffers in flight; 0 or 1 means no overlap.
         order: for each top-level statement of the body its place in the software schedule, or ().
         stage: for each statement its stage, or (); empty means that the compiler plans.
-        group: statements that stay together, as tuples of indices, or ().
+        group: statements that stay together, as tuples of indices, or (). Statements that are in
+            none are groups of their own. Then `order` and `stage` may be told for each group
+            instead, in the order of `group`, those of its own last.
     """
 
     num_stages: int = 0
     order: tuple[int, ...] = ()
     stage: tuple[int, ...] = ()
     group: tuple[tuple[int, ...], ...] = ()
+
+    def groups(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """All groups of a body of `count` statements: the author's, then single statements."""
+        named = {index for members in self.group for index in members}
+        return (*self.group, *((index,) for index in range(count) if index not in named))
+
+    def by_statement(self, values: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+        """`order` or `stage` for each of `count` statements; None where it is of no such length."""
+        if len(values) == count:
+            return values
+        groups = self.groups(count)
+        if len(values) != len(groups):
+            return None
+        of = {index: value for value, group in zip(values, groups, strict=True) for index in group}
+        return tuple(of[index] for index in range(count))
 
 
 @dataclass(frozen=True, slots=True)

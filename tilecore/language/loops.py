@@ -16,6 +16,7 @@ from tilecore.language.linear import difference
 from tilecore.language.locate import fail, refuse
 from tilecore.language.math_ops import ceildiv
 from tilecore.language.operators import as_index, same_index_dtype, static_int
+from tilecore.language.pipelines import pipeline_spec
 from tilecore.language.values import Scalar
 
 
@@ -162,10 +163,13 @@ def Pipelined(
         start: the extent, or the first value where `stop` is given.
         stop: one past the last value.
         num_stages: buffers in flight; 0 and 1 mean no overlap.
-        order: for each statement of the body its place in the schedule.
-        stage: for each statement its stage.
+        order: for each statement of the body its place in the schedule; -1 leaves it to the
+            compiler.
+        stage: for each statement its stage; -1 leaves it to the compiler.
         sync: not supported; the compiler places the waits.
-        group: statements that stay together, as lists of indices.
+        group: statements that stay together, as lists of indices: they have one stage, and
+            follow one another in the schedule. `order` and `stage` may then be told for each
+            group instead of for each statement.
         annotations: further advice.
     """
     if sync:
@@ -173,14 +177,7 @@ def Pipelined(
     num_stages = static_int(num_stages, "num_stages", at_least=0)
     if order and stage and len(order) != len(stage):
         fail("order and stage differ in length", expected=len(order), got=len(stage))
-    if stage and not num_stages:
-        num_stages = max(stage) + 1
-    pipeline = PipelineSpec(
-        num_stages,
-        tuple(order or ()),
-        tuple(stage or ()),
-        tuple(tuple(members) for members in group or ()),
-    )
+    pipeline = pipeline_spec(num_stages, order, stage, group)
     axis = _axis(start, stop, None, "T.Pipelined")
     hints = make_hints({}, annotations)
     return LoopSpec("for", (axis,), LoopKind.PIPELINED, pipeline, hints, "T.Pipelined")

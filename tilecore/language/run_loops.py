@@ -14,6 +14,7 @@ from tilecore.language.builder import Builder
 from tilecore.language.locate import fail
 from tilecore.language.loops import LoopSpec
 from tilecore.language.persistent import run_persistent
+from tilecore.language.pipelines import check_schedule
 from tilecore.language.values import Scalar
 
 
@@ -121,6 +122,8 @@ def _run_for(
             builder.emit(stmt)
         body = builder.pop(frame)
         dtype = var.dtype
+        if spec.pipeline is not None:
+            check_schedule(spec.pipeline, body, loc)
         stmt = For(
             var,
             ops.cast_expr(start, dtype),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilecore.hooks.records import (
     AsyncCopyAtom,
     AsyncCopyRequest,
@@ -34,42 +36,60 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
     count = len(loop.body)
     spec = loop.pipeline
     stages = spec.num_stages if spec is not None else 0
-    ahead = [k for k, stmt in enumerate(loop.body) if isinstance(stmt, Copy) and stmt.fills_shared]
-    if spec is not None and len(spec.stage) == len(spec.order) == count and count:
-        return _from_author(spec.stage, spec.order)
+    copies = {k for k, s in enumerate(loop.body) if isinstance(s, Copy) and s.fills_shared}
+    groups = spec.groups(count) if spec is not None else tuple((k,) for k in range(count))
+    if spec is not None and count:
+        stage = spec.by_statement(spec.stage, count)
+        order = spec.by_statement(spec.order, count)
+        if stage is not None and order is not None:
+            return _from_author(stage, order, groups)
+    groups = tuple(sorted(groups))
+    ahead = sorted(k for group in groups if copies.issuperset(group) for k in group)
     if stages < 1 or not ahead:
         return PipelinePlan(1, (0,) * count, tuple(range(count)))
     staying = [k for k in range(count) if k not in ahead]
     stage = tuple(0 if k in ahead else max(1, stages - 1) for k in range(count))
-    sequence = [*ahead, *staying] if stages >= 2 else _after_readers(loop.body, ahead, staying)
-    order = [0] * count
-    for place, k in enumerate(sequence):
-        order[k] = place
-    return PipelinePlan(stages, stage, tuple(order))
+    if stages >= 2:
+        sequence = [*(k for group in groups for k in group if k in ahead), *staying]
+    else:
+        sequence = _after_readers(loop.body, [g for g in groups if g[0] in ahead], staying)
+    return PipelinePlan(stages, stage, _places(sequence))
 
 
-def _from_author(stage: tuple[int, ...], order: tuple[int, ...]) -> PipelinePlan:
-    """The author's plan; -1 marks statements that the compiler places (first, earliest stage)."""
-    ranked = sorted(range(len(order)), key=lambda k: (order[k], k))
-    places = [0] * len(order)
-    for place, k in enumerate(ranked):
-        places[k] = place
+def _from_author(
+    stage: tuple[int, ...], order: tuple[int, ...], groups: tuple[tuple[int, ...], ...]
+) -> PipelinePlan:
+    """The author's plan; -1 marks statements that the compiler places (first, earliest stage).
+
+    A group takes the place of its first member in the schedule.
+    """
+    ranked = sorted(groups, key=lambda group: min((order[k], k) for k in group))
+    inside = [k for group in ranked for k in sorted(group, key=lambda k: (order[k], k))]
     stages = tuple(max(0, s) for s in stage)
-    return PipelinePlan(max(stages) + 1, stages, tuple(places))
+    return PipelinePlan(max(stages) + 1, stages, _places(inside))
 
 
-def _after_readers(body: tuple[Stmt, ...], ahead: list[int], staying: list[int]) -> list[int]:
-    """Each copy right after the last statement that mentions its destination."""
+def _places(sequence: Sequence[int]) -> tuple[int, ...]:
+    """For each statement its place in a sequence of them."""
+    places = [0] * len(sequence)
+    for place, k in enumerate(sequence):
+        places[k] = place
+    return tuple(places)
+
+
+def _after_readers(
+    body: tuple[Stmt, ...], ahead: list[tuple[int, ...]], staying: list[int]
+) -> list[int]:
+    """Each group of copies right after the last statement that mentions a destination of it."""
     from tilecore.ir.visit import buffers_in
 
-    last: dict[int, int] = {}
-    for k in ahead:
-        stmt = body[k]
-        assert isinstance(stmt, Copy)
-        readers = [s for s in staying if stmt.dst.buffer in buffers_in((body[s],))]
-        last[k] = max(readers, default=staying[-1] if staying else 0)
+    last: dict[tuple[int, ...], int] = {}
+    for group in ahead:
+        copied = {stmt.dst.buffer for k in group if isinstance(stmt := body[k], Copy)}
+        readers = [s for s in staying if copied.intersection(buffers_in((body[s],)))]
+        last[group] = max(readers, default=staying[-1] if staying else 0)
     result: list[int] = []
     for s in staying:
         result.append(s)
-        result += [k for k in ahead if last[k] == s]
-    return result + [k for k in ahead if k not in result]
+        result += [k for group in ahead if last[group] == s for k in group]
+    return result + [k for group in ahead for k in group if k not in result]

@@ -138,8 +138,11 @@ def _check_plan(plan: S.PipelineSpec, statements: int, state: State) -> None:
     places = (*plan.order, *plan.stage, *(i for group in plan.group for i in group))
     if any(place < -1 for place in places):
         state.fail("a pipeline's order, stage and group hold indices", "-1 or more", min(places))
-    if any(index >= statements for group in plan.group for index in group):
+    members = [index for group in plan.group for index in group]
+    if any(index >= statements for index in members):
         state.fail("a pipeline's group names a statement that is not there", f"< {statements}")
+    if -1 in members or len(set(members)) < len(members):
+        state.fail("a pipeline's groups hold each statement at most once", "indices", plan.group)
 
 
 def _check_loop_body(variables: Iterable[Var], body: S.Block, kind: str, state: State) -> None:
