@@ -1,13 +1,16 @@
-"""The plugin itself: lists with reasons, strict xfails, the matrix, workers, the header."""
+"""The plugin itself: lists with reasons, strict xfails, the matrix, workers, shards, the header."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tilecore_conformance.plugin import shard_of
 
 HERE = Path(__file__).parent
 SUITE = ["--pyargs", "tilecore_conformance", "-p", "fakes", "-p", "no:cacheprovider"]
@@ -112,3 +115,28 @@ def test_what_cannot_run_is_not_a_pass(tmp_path: Path) -> None:
     assert "NOT RUN: the backend ships no emulator support" in done.stdout
     counts = _cells(done.stdout, "fill")
     assert counts[0] == "." and int(counts[4]) > 5
+
+
+def _collected(*arguments: str, cwd: Path) -> list[str]:
+    done = _pytest(*HEALTHY, "--collect-only", "-q", *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_shards_are_the_whole_dealt_out(tmp_path: Path) -> None:
+    whole = _collected(cwd=tmp_path)
+    parts = [_collected("--shard", f"{number}/3", cwd=tmp_path) for number in (1, 2, 3)]
+    assert len(whole) > 6 and parts == [whole[0::3], whole[1::3], whole[2::3]]
+    assert _collected("--shard", "1/1", cwd=tmp_path) == whole
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "-1/3", "a/b", "1/2/3"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected I/N"):
+        shard_of(text)
+
+
+def test_the_command_says_what_it_expects(tmp_path: Path) -> None:
+    done = _pytest(*HEALTHY, "--shard", "5/4", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "expected I/N with 1 <= I <= N" in done.stderr

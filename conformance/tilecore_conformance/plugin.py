@@ -6,6 +6,7 @@ for a backend outside this repository.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0,
         help="at most so many cases of each program, spread over all of them (for slow tools)",
     )
+    group.addoption(
+        "--shard",
+        type=shard_of,
+        default=(1, 1),
+        metavar="I/N",
+        help="the I-th of N equal parts (from 1), for machines or processes that share the work",
+    )
     group.addoption("--skips-file", action="append", default=[], help="a skip list of your own")
     group.addoption("--xfails-file", action="append", default=[], help="an xfail list of your own")
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Number and count of ``"I/N"``.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such pair with ``1 <= I <= N``.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected I/N with 1 <= I <= N, such as 2/8, got {text}")
+    return int(number), int(count)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one shard of what is left to run; neighbours are dealt to different shards."""
+    number, count = config.getoption("--shard")
+    if count > 1:
+        kept = items[number - 1 :: count]
+        config.hook.pytest_deselected(
+            items=[i for k, i in enumerate(items, 1 - number) if k % count]
+        )
+        items[:] = kept
 
 
 def pytest_configure(config: pytest.Config) -> None:
