@@ -24,7 +24,7 @@ from tilecore.ir.expr import (
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Let, Parallel, Stmt, Store
-from tilecore.ir.visit import substitute_block
+from tilecore.ir.visit import substitute_block, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.register_maps import register_map
 from tilecore.passes.spread import (
@@ -149,11 +149,13 @@ def loop_layout(
     """The loop layout of a nest, given the fragment layouts known so far.
 
     Deterministic, so that every pass that asks gets the same answer. None when an extent is
-    unbounded.
+    unbounded. Iterations that want an atomic operation's old value are run by one lane each: only
+    the lane that made it knows it.
     """
     extents = static_extents(nest, ranges)
     if extents is None:
         return None
+    alone = any(isinstance(s, Atomic) and s.previous is not None for s in walk_stmts(nest.body))
     candidates: list[tuple[int, FragmentLayout]] = []
     known = [
         (access, layout)
@@ -164,7 +166,7 @@ def loop_layout(
     seen: set[FragmentLayout] = set()
     for access, layout in known:
         derived = _layout_from(access, layout, nest.vars, extents)
-        if derived is None or derived in seen:
+        if derived is None or derived in seen or (alone and derived.replicas > 1):
             continue
         seen.add(derived)
 
@@ -183,7 +185,8 @@ def loop_layout(
         candidates.append((fitting * 8 + covered, derived))
     if candidates:
         return max(candidates, key=lambda item: item[0])[1]
-    return default_spread(extents, vector_width(nest, ranges, threads), threads)
+    spread = default_spread(extents, vector_width(nest, ranges, threads), threads)
+    return dataclasses.replace(spread, replication=()) if alone else spread
 
 
 def _halved(layout: FragmentLayout) -> FragmentLayout:

@@ -9,6 +9,10 @@ computes but does not store to memory.
       if inside: lane.move A[offset : +8] -> a[0:8]        (vector load)
       for v in 0..8 (unrolled): o[v] = f(a[v])
       if inside: lane.move o[0:8] -> B[offset : +8]        (vector store)
+
+A vector access stands outside the loop over its elements. What its place is computed from must be
+known there: values that the body names are named in front of that loop where they are the same for
+all its elements, and an access at another one is made element by element.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from tilecore.ir.expr import (
     dtype_of_expr,
     free_vars,
     substitute,
+    walk,
 )
 from tilecore.ir.stmts import (
     Allocate,
@@ -89,6 +94,8 @@ class _Lowering:
         self.nest = nest
         self.scope = scope
         self.vectors: VectorAccesses | None = None
+        self.written = {a.buffer.name for a in accesses_of(nest.nest) if a.is_write}
+        self.inside: set[Var] = set()  # variables that only the innermost loop's body knows
         modes = register_modes(nest.loop)
         if modes and modes[-1][1] == 1 and modes[-1][0] == len(nest.nest.vars) - 1:
             ordered = order_matters(accesses_of(nest.nest))
@@ -178,16 +185,33 @@ class _Lowering:
             case Atomic():
                 return self.atomic(stmt, inner)
             case Allocate(buffer=buffer, init=init):
+                self.written.add(buffer.name)
                 start = None if init is None else self.expr(init, inner, False)
                 return (Allocate(self.scope.lane_buffer(buffer), start, stmt.loc),)
-            case Let(value=value):
-                return (dataclasses.replace(stmt, value=self.expr(value, inner, False)),)
+            case Let(var=var, value=value):
+                new_let = dataclasses.replace(stmt, value=self.expr(value, inner, False))
+                vectors = self.vectors if unconditional and self.is_outside((value,)) else None
+                if vectors is not None and not mentions(new_let.value, vectors.digit):
+                    vectors.before.append(new_let)
+                    return ()
+                self.inside.add(var)
+                return (new_let,)
             case Assert(condition=condition):
                 return (dataclasses.replace(stmt, condition=self.expr(condition, inner, False)),)
             case Print(value=Expr() as value):
                 return (dataclasses.replace(stmt, value=self.expr(value, inner, False)),)
             case _:
                 return (stmt,)
+
+    def is_outside(self, values: tuple[Expr, ...]) -> bool:
+        """True for values that are known in front of the innermost loop, and the same there."""
+
+        def changes(node: Expr) -> bool:
+            if isinstance(node, Load):
+                return node.buffer.name in self.written
+            return isinstance(node, Var) and node in self.inside
+
+        return not any(changes(node) for value in values for node in walk(value))
 
     def uses_registers(self, body: Block, var: Var) -> bool:
         """True when a register index depends on an inner loop, which then must be unrolled."""
@@ -211,7 +235,7 @@ class _Lowering:
             flat = self.scope.lane_buffer(buffer)
             at = (self.scope.offset(buffer, indices),) if indices else ()
             return (Store(flat, at, value, stmt.loc),)
-        if unconditional and not inner and self.vectors is not None:
+        if unconditional and self.vectors is not None and self.is_outside(stmt.indices):
             vector = self.vectors.store(stmt, indices, value, self.first_copy)
             if vector is not None:
                 return vector
@@ -223,6 +247,8 @@ class _Lowering:
     def atomic(self, stmt: Atomic, inner: Inner) -> Block:
         indices = tuple(self.expr(index, inner, False) for index in stmt.dst.starts)
         buffer = stmt.dst.buffer
+        if stmt.previous is not None:
+            self.inside.add(stmt.previous)
         assert isinstance(stmt.value, Expr)
         value = self.expr(stmt.value, inner, False)
         point = Region(
@@ -230,7 +256,7 @@ class _Lowering:
         )
         test = binary("and", self.scope.inside(buffer, indices), self.first_copy)
         one = dataclasses.replace(stmt, dst=point, value=value)
-        if stmt.previous is None or test == TRUE or self.nest.nest.vars:
+        if stmt.previous is None or test == TRUE:
             return guarded(test, (one,))
         # The old value is wanted after the guard's end, by the lane itself.
         kind, names = stmt.previous.dtype, self.scope.names
@@ -271,7 +297,7 @@ class _Lowering:
             return _select(self.scope.inside(buffer, indices), Load(flat, (register,)), safe)
         if buffer.scope is Scope.LOCAL:
             return Load(flat, (self.scope.offset(buffer, indices),) if indices else ())
-        if unconditional and not inner and self.vectors is not None:
+        if unconditional and self.vectors is not None and self.is_outside(load.indices):
             registers = self.vectors.load(buffer, indices)
             if registers is not None:
                 return Load(registers, (self.vectors.digit,))
