@@ -1,0 +1,109 @@
+"""Generated kernels for every architecture of the backend: they compile, fit, and say what doesn't.
+
+No device is needed: NVRTC makes the machine code of all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import tilecore
+from tilecore.errors import ResourceError
+from tilecore.target import Target
+from tilecore_backend_cuda_ampere.target import describe_targets
+from tilecore_backend_cuda_ampere.toolchain import supports_arch
+from tilecore_kernels.attention_problem import AttentionProblem
+from tilecore_kernels.flash_attention import FLASH_ATTENTION
+from tilecore_kernels.gemm import GEMM, GemmProblem
+from tilecore_kernels.gemm_configs import GemmConfig
+from tilecore_kernels.rms_norm import RMS_NORM, NormProblem
+from tilecore_kernels.softmax import SOFTMAX, SoftmaxProblem
+
+TARGETS = describe_targets()
+SMALL = [target for target in TARGETS if target.smem_bytes == 99 * 1024]
+"""Consumer GPUs: 100 KiB of shared memory a multiprocessor, 1 KiB of it the system's."""
+
+TUNED = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90")
+"""Later ones run these instructions for compatibility only; kernels may spill there."""
+
+PROBLEMS: dict[str, tuple[Any, Any]] = {
+    "gemm-float16": (GEMM, GemmProblem(4096, 4096, 4096, "float16")),
+    "gemm-bfloat16": (GEMM, GemmProblem(512, 1000, 264, "bfloat16")),
+    "attention": (FLASH_ATTENTION, AttentionProblem(8, 32, 4096, 128, "float16", right=0)),
+    "softmax": (SOFTMAX, SoftmaxProblem(4096, 4096, "float16")),
+    "rms_norm": (RMS_NORM, NormProblem(4096, 4096, "float16")),
+}
+"""Each kernel in the configuration that it takes first on the target."""
+
+
+def needs(target: Target) -> None:
+    if not supports_arch(target.arch):
+        pytest.skip(f"this NVRTC has no {target.arch}")
+
+
+@functools.cache
+def compiled(name: str, arch: str) -> Any:
+    family, problem = PROBLEMS[name]
+    (target,) = (t for t in TARGETS if t.arch == arch)
+    return tilecore.compile(family.build(problem, target), "cuda_ampere", arch=arch)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_kernels_compile_within_the_architectures_limits(name: str, target: Target) -> None:
+    needs(target)
+    for used in compiled(name, target.arch).resources:
+        assert used.smem_bytes <= target.smem_bytes
+        assert used.registers <= target.registers_per_thread
+        assert used.registers * used.threads <= 65536
+        assert used.spill_bytes == 0 or target.arch not in TUNED
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
+def test_tiles_that_do_not_fit_are_refused_with_the_limit(target: Target) -> None:
+    program = GEMM.program(
+        GemmProblem(4096, 4096, 4096, "float16"), GemmConfig(128, 256, 64, 3, 256, 8)
+    )
+    if target in SMALL:
+        with pytest.raises(ResourceError) as refused:
+            tilecore.compile(program, "cuda_ampere", arch=target.arch)
+        text = str(refused.value)
+        for part in (
+            "gemm.py:",
+            "at most 101376 bytes",
+            "got 147456",
+            "b: 98304 bytes",
+            "a: 49152",
+        ):
+            assert part in text
+    else:
+        needs(target)
+        kernel = tilecore.compile(program, "cuda_ampere", arch=target.arch)
+        assert kernel.resources[0].smem_bytes == 147456
+
+
+def test_limits_are_the_manuals() -> None:
+    """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+    kibibytes = {target.arch: target.smem_bytes // 1024 for target in TARGETS}
+    assert {a: kibibytes[a] for a in ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90")} == {
+        "sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_89": 99, "sm_90": 227,
+    }  # fmt: skip
+
+
+def machine_code(program: Any, arch: str, disassemble: Any) -> str:
+    kernel = tilecore.compile(program, "cuda_ampere", arch=arch)
+    return disassemble(kernel.artifact.data)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
+def test_8_bit_floats_are_multiplied_as_float16(arch, disassemble) -> None:
+    """By the hardware's conversion where there is one (8.9 on)."""
+    program = GEMM.program(
+        GemmProblem(256, 256, 256, "float8_e4m3fn"), GemmConfig(64, 64, 32, 2, 128, 8)
+    )
+    text = machine_code(program, arch, disassemble)
+    assert "HMMA.16816.F32" in text
+    assert ("E4M3" in text) == (arch == "sm_89")
