@@ -16,6 +16,7 @@ from tilecore.ir.stmts import Allocate, Atomic, Block, For, Let, Parallel, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 from . import streaming
+from .bf16_pairs import Pairs
 from .analysis import coefficient, depends_on, interval
 from .builder import Value, vector_type
 from .conversions import storage_type
@@ -273,13 +274,12 @@ class Nest:
         if isinstance(extent, Const):
             full, rest = divmod(int(extent.value), lanes)
             if full <= 4:
-                for n in range(full):
-                    self._body(VectorAxis(name, w.i64(n * lanes), lanes))
+                self._bodies([VectorAxis(name, w.i64(n * lanes), lanes) for n in range(full)])
             else:
                 unroll = next(u for u in (4, 2, 1) if full % u == 0)
                 with w.loop(w.i64(0), w.i64(full * lanes), lanes * unroll) as loop:
-                    for n in range(unroll):
-                        self._body(VectorAxis(name, w.add(loop.index, w.i64(n * lanes)), lanes))
+                    bases = (w.add(loop.index, w.i64(n * lanes)) for n in range(unroll))
+                    self._bodies([VectorAxis(name, base, lanes) for base in bases])
             if rest:
                 self._static_tail(name, full * lanes, rest, lanes)
             return
@@ -302,6 +302,16 @@ class Nest:
             "slt", w.const_vector(range(lanes), "i32"), w.const(rest, vector_type("i32", lanes))
         )
         self._body(VectorAxis(name, w.i64(start), lanes, active))
+
+    def _bodies(self, axes: Sequence[VectorAxis]) -> None:
+        """Neighbouring vectors, one after the other."""
+        s = self.s
+        s.pairs = Pairs.of(s, self.stmt.body)
+        for axis in axes:
+            self._body(axis)
+        if s.pairs is not None:
+            s.pairs.flush(s)
+        s.pairs = None
 
     def _body(self, axis: VectorAxis) -> None:
         self.s.axis = axis

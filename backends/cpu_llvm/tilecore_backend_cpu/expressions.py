@@ -106,13 +106,17 @@ def evaluate(s: BlockState, expr: Expr) -> Value:
 
 def evaluate_stored(s: BlockState, expr: Expr, dtype: DType) -> Value:
     """The value of `expr` in the storage form of `dtype`, rounded once."""
+    return narrow(s.w, evaluate_unrounded(s, expr, dtype), dtype)
+
+
+def evaluate_unrounded(s: BlockState, expr: Expr, dtype: DType) -> Value:
+    """The value of `expr` in the compute form of `dtype`, as it is before it is rounded to it."""
     if isinstance(expr, Cast) and expr.dtype == dtype and dtype.is_float and dtype.bits < 32:
         source: DType = expr.a.dtype  # type: ignore[attr-defined]
         if source.is_float:
             value = evaluate(s, expr.a)
-            single = s.w.cast("fptrunc", value, like(value.type, "float"))
-            return narrow(s.w, single, dtype)
-    return narrow(s.w, evaluate(s, expr), dtype)
+            return s.w.cast("fptrunc", value, like(value.type, "float"))
+    return evaluate(s, expr)
 
 
 def index(s: BlockState, expr: Expr) -> Value:

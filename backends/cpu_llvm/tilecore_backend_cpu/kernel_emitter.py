@@ -39,6 +39,7 @@ from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .gemm_steps import StepEmitter
 from .host import HostCpu
+from .readers import flushed_buffers, mentions
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
 from .shared_tiles import TileStore, find_shared_tiles
 from .state import Arena, BlockState
@@ -117,6 +118,8 @@ class _Worker:
         self.state.layouts = dict(self.plan.layouts)
         self.state.packings = dict(self.plan.packings)
         self.state.zeroed = self.plan.zeroed
+        self.state.flushed = flushed_buffers(kernel.body, cpu)
+        self.state.mentions = mentions(kernel.body)
         self.shared = find_shared_tiles(kernel, self.plan)
         self.state.steps = StepState(dict(self.plan.steps), StepEmitter(gemm), {}, {})
         self.state.fuser = Fuser(_roots(kernel), self._is_special)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from tilecore.ir.stmts import Reduce
+from tilecore.ir.stmts import Block, Reduce, Store
 
 from .builder import Value, vector_type
-from .conversions import compute_type, convert, widen
+from .conversions import compute_type, convert, storage_type, widen
 from .elementwise import Nest, Touch
+from .expressions import evaluate_stored
 from .fusion import FusedNest
 from .lane_analysis import compute_bits
 from .lanes import emit_lane_block
-from .memory import load_element
+from .memory import load_element, store_element
 from .reductions import Combiner, finish_row
 from .state import BlockState, VectorAxis
+from .storage import Storage
 
 
-def emit_fused(s: BlockState, stmt: FusedNest) -> None:
-    """A nest with row reductions."""
-    nest = RowNest(s, stmt)
+def emit_fused(s: BlockState, stmt: FusedNest, unread: frozenset[str] = frozenset()) -> None:
+    """A nest with row reductions. What it writes to `unread` buffers stays in registers."""
+    nest = RowNest(s, stmt, unread)
     outer = (
         s.is_elementwise,
         s.is_guarded,
@@ -34,8 +36,9 @@ def emit_fused(s: BlockState, stmt: FusedNest) -> None:
 class RowNest(Nest):
     """A fused nest: rows outside, columns in vectors, partial reductions kept over a row."""
 
-    def __init__(self, s: BlockState, fused: FusedNest) -> None:
+    def __init__(self, s: BlockState, fused: FusedNest, unread: frozenset[str]) -> None:
         super().__init__(s, fused.nest)
+        self.unread = unread - set(s.pointer_slots)
         self.reduces = fused.reduces
         self.place = fused.place
         for _, reduce in self.reduces:
@@ -83,15 +86,32 @@ class RowNest(Nest):
         self._body(VectorAxis(name, w.i64(start), lanes, active))
 
     def _body(self, axis: VectorAxis) -> None:
-        self.s.axis = axis
+        s = self.s
+        s.axis = axis
+        storage = dict(s.storage)
         done = 0
         for number, (after, reduce) in enumerate(self.reduces):
-            emit_lane_block(self.s, self.stmt.body[done:after])
+            self._lanes_of(self.stmt.body[done:after], axis)
             done = after
             self._accumulate(number, reduce, axis)
-        emit_lane_block(self.s, self.stmt.body[done:])
-        self.s.axis = None
+        self._lanes_of(self.stmt.body[done:], axis)
+        s.axis = None
+        s.lane_locals -= self.unread
+        s.storage.update({name: storage[name] for name in self.unread})
         self.turn += 1
+
+    def _lanes_of(self, body: Block, axis: VectorAxis) -> None:
+        """Statements; values for unread buffers go to a place that LLVM turns into a register."""
+        s = self.s
+        for stmt in body:
+            if isinstance(stmt, Store) and stmt.buffer.name in self.unread - s.lane_locals:
+                value = evaluate_stored(s, stmt.value, stmt.buffer.dtype)
+                kind = vector_type(storage_type(stmt.buffer.dtype), axis.lanes)
+                s.storage[stmt.buffer.name] = Storage(stmt.buffer, s.w.alloca(kind), ())
+                s.lane_locals.add(stmt.buffer.name)
+                store_element(s, stmt.buffer, stmt.indices, value)
+            else:
+                emit_lane_block(s, (stmt,))
 
     def _accumulate(self, number: int, reduce: Reduce, axis: VectorAxis) -> None:
         s, w, combiner = self.s, self.s.w, self.combiners[number]

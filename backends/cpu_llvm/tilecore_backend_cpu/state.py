@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from .storage import Storage
 from .vector_math import VectorMath
 
 if TYPE_CHECKING:
+    from .bf16_pairs import Pairs
     from .shared_tiles import TileStore
     from .steps import StepState
 
@@ -97,6 +99,9 @@ class BlockState:
         shared_tiles: copies whose result blocks share, by destination buffer.
         rounds: the counting loops around, innermost last.
         steps: products that read their operands where they lie.
+        flushed: buffers whose readers take subnormal numbers for zero.
+        mentions: how many statements of the kernel mention each buffer.
+        pairs: stores of the current nest that wait for their neighbours.
     """
 
     w: FunctionWriter
@@ -128,6 +133,9 @@ class BlockState:
     shared_tiles: dict[str, TileStore] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     steps: StepState | None = None
+    flushed: frozenset[str] = frozenset()
+    mentions: Counter[str] = field(default_factory=Counter)
+    pairs: Pairs | None = None
 
     def scratch(self, size: int) -> Value:
         """Address of `size` bytes of the thread's scratch memory, aligned to 64 bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from tilecore.errors import UnsupportedError
@@ -39,9 +40,11 @@ from .conversions import convert, narrow, storage_type
 from .diagnostics import emit_assert, emit_print
 from .elementwise import emit_parallel
 from .expressions import evaluate, evaluate_stored, index
+from .factors import any_differs_from_one, row_factors
 from .fusion import FusedNest
 from .memory import store_element
 from .packing import emit_copy
+from .readers import mentions, unread_stores
 from .reductions import emit_reduce, emit_scan
 from .regions import emit_fill_nest
 from .row_nests import emit_fused
@@ -64,9 +67,11 @@ _NO_EFFECT = frozenset({
 def emit_block(s: BlockState, body: Block) -> None:
     """Statements in order; what they allocate is given back at the end."""
     top = s.arena.top
-    for stmt in s.fuser.fuse(body) if s.fuser is not None else body:
+    stmts = s.fuser.fuse(body) if s.fuser is not None else body
+    counts = mentions(body) if any(isinstance(stmt, FusedNest) for stmt in stmts) else Counter()
+    for at, stmt in enumerate(stmts):
         if isinstance(stmt, FusedNest):
-            emit_fused(s, stmt)
+            emit_fused(s, stmt, unread_stores(stmt, at, stmts, counts, s.mentions))
         else:
             emit_statement(s, stmt, emit_block)
     s.arena.top = top
@@ -84,7 +89,12 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
         case Store(buffer=buffer, indices=indices, value=value):
             store_element(s, buffer, indices, evaluate_stored(s, value, buffer.dtype))
         case Parallel():
-            emit_parallel(s, stmt)
+            factors = row_factors(s, stmt)
+            if factors is None:
+                emit_parallel(s, stmt)
+            else:
+                with s.w.when(any_differs_from_one(s, factors, int(stmt.extents[0].value))):  # type: ignore[attr-defined]
+                    emit_parallel(s, stmt)
         case Copy(src=src, dst=dst):
             store = s.shared_tiles.get(dst.buffer.name)
             if s.steps is not None and s.steps.is_operand(dst.buffer):
