@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tilecore.ir.expr import Const
 from tilecore.ir.stmts import Block, Reduce, Store
 
+from . import row_groups
 from .builder import Value, vector_type
 from .conversions import compute_type, convert, storage_type, widen
 from .elementwise import Nest, Touch
-from .expressions import evaluate_stored
+from .expressions import evaluate_stored, index
 from .fusion import FusedNest
 from .lane_analysis import compute_bits
 from .lanes import emit_lane_block
@@ -52,6 +56,9 @@ class RowNest(Nest):
         ]
         self.partial: list[list[Value]] = []
         self.turn = 0
+        # Within a group of rows: where the last vectors of the rows wait, and which row this is.
+        self.waiting: list[Value] = []
+        self.number: Value | None = None
 
     def _lanes(self) -> int:
         lanes = super()._lanes()
@@ -60,20 +67,49 @@ class RowNest(Nest):
             lanes = min(lanes, max(1, self.s.cpu.vector_bits // bits))
         return lanes
 
+    def _outer(self, order: Sequence[int], lanes: int) -> None:
+        """The loop over rows; where their number allows, 16 are reduced across lanes together."""
+        rows = self.stmt.extents[0]
+        is_whole = isinstance(rows, Const) and rows.value % row_groups.ROWS == 0
+        if not self.reduces or not order or not is_whole or lanes != row_groups.ROWS:
+            super()._outer(order, lanes)
+            return
+        s, w = self.s, self.s.w
+        name = self.stmt.vars[0].name
+        kinds = [self._result_type(reduce, lanes) for _, reduce in self.reduces]
+        self.waiting = [w.alloca(kind, row_groups.ROWS) for kind in kinds]
+        with w.loop(w.i64(0), index(s, rows), row_groups.ROWS) as group:
+            with w.loop(w.i64(0), w.i64(row_groups.ROWS)) as loop:
+                self.number = loop.index
+                s.wide[name] = w.add(group.index, loop.index)
+                self._vector_loop(lanes)
+            del s.wide[name]
+            s.axis = VectorAxis(name, group.index, lanes)
+            for n, (_, reduce) in enumerate(self.reduces):
+                places = (w.offset(self.waiting[n], kinds[n], k) for k in range(row_groups.ROWS))
+                vectors = [w.load(place, kinds[n], 64) for place in places]
+                total = row_groups.reduce_square(self.combiners[n], vectors)
+                finish_row(s, self.combiners[n], reduce, self.stmt.vars[0], total)
+            s.axis = None
+        self.waiting, self.number = [], None
+
+    def _result_type(self, reduce: Reduce, lanes: int) -> str:
+        return vector_type(compute_type(reduce.dst.dtype), lanes)
+
     def _vector_loop(self, lanes: int) -> None:
         w = self.s.w
         vectors = int(self.stmt.extents[1].value) // lanes  # type: ignore[attr-defined]
         copies = 4 if vectors >= 16 else (2 if vectors >= 4 else 1)
         self.partial, self.turn = [], 0
         for combiner, (_, reduce) in zip(self.combiners, self.reduces, strict=True):
-            kind = vector_type(compute_type(reduce.dst.dtype), lanes)
+            kind = self._result_type(reduce, lanes)
             slots = [w.alloca(kind) for _ in range(copies)]
             for slot in slots:
                 w.store(combiner.neutral(kind), slot, 64)
             self.partial.append(slots)
         super()._vector_loop(lanes)
         for n, (_, reduce) in enumerate(self.reduces):
-            self._end_row(self.combiners[n], reduce, self.partial[n], lanes)
+            self._end_row(n, reduce, lanes)
 
     def _static_tail(self, name: str, start: int, rest: int, lanes: int) -> None:
         if not self.reduces:
@@ -125,11 +161,14 @@ class RowNest(Nest):
         slot = slots[self.turn % len(slots)]
         w.store(combiner.combine(w.load(slot, value.type, 64), value), slot, 64)
 
-    def _end_row(self, combiner: Combiner, reduce: Reduce, slots: list[Value], lanes: int) -> None:
-        s, w = self.s, self.s.w
-        kind = vector_type(compute_type(reduce.dst.dtype), lanes)
-        totals = [w.load(slot, kind, 64) for slot in slots]
+    def _end_row(self, n: int, reduce: Reduce, lanes: int) -> None:
+        s, w, combiner = self.s, self.s.w, self.combiners[n]
+        kind = self._result_type(reduce, lanes)
+        totals = [w.load(slot, kind, 64) for slot in self.partial[n]]
         total = totals[0]
         for other in totals[1:]:
             total = combiner.combine(total, other)
+        if self.number is not None:
+            w.store(total, w.offset(self.waiting[n], kind, self.number), 64)
+            return
         finish_row(s, combiner, reduce, self.stmt.vars[0], combiner.across(total))
