@@ -16,8 +16,8 @@ from tilecore.ir.stmts import Allocate, Atomic, Block, For, Let, Parallel, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 from . import streaming
-from .bf16_pairs import Pairs
 from .analysis import coefficient, depends_on, interval
+from .bf16_pairs import Pairs
 from .builder import Value, vector_type
 from .conversions import storage_type
 from .expressions import index

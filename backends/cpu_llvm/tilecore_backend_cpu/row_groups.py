@@ -1,4 +1,4 @@
-"""Sixteen rows reduced at a time: what is left of each is one vector, and together they are a square.
+"""Sixteen rows reduced at a time: the last vectors of their sums form a square.
 
 A row's last vector alone takes four shuffles and four operations, one after the other. The square
 takes two shuffles and one operation for each of 15 pairs, and many pairs are independent.
