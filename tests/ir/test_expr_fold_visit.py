@@ -24,6 +24,7 @@ from tilecore.ir.dtypes import (
     float64,
     int4,
     int8,
+    int16,
     int32,
     int64,
     numpy_dtype,
@@ -39,6 +40,7 @@ from tilecore.ir.expr import (
     LOGICAL,
     TRUE,
     Binary,
+    Cast,
     Const,
     Load,
     Select,
@@ -142,8 +144,17 @@ def test_wrong_operands_are_refused():
     with pytest.raises(VerifyError, match="unknown"):
         binary("plus", const(1), const(2))
     with pytest.raises(VerifyError, match="differ in dtype"):
-        binary("add", const(1), const(2, int64))
+        binary("add", const(1), const(2.0, float32))
+    with pytest.raises(VerifyError, match="differ in dtype"):
+        binary("add", const(1), const(2, int16))
     assert binary("shl", const(1), const(2, int64)) == const(4)
+
+
+def test_indices_of_both_widths_meet():
+    i, n = Var("i"), Var("n", int64)
+    assert binary("add", const(1), const(2**40, int64)) == const(2**40 + 1, int64)
+    assert binary("lt", i, n) == Binary("lt", Cast(i, int64), n, boolean)
+    assert binary("mul", n, i) == Binary("mul", n, Cast(i, int64), int64)
 
 
 def test_equality_of_constants():

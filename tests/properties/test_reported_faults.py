@@ -296,26 +296,3 @@ def test_grids_from_none_to_many_blocks(backend: str) -> None:
         i, j, k = np.indices(sizes)
         np.testing.assert_array_equal(x, 1 + k + j * 2 + i * 3)
         assert count[0] == x.size
-
-
-@pytest.mark.slow
-@each_backend
-def test_elements_past_two_to_the_31(backend: str) -> None:
-    """Offsets of 32 bits would wrap; 2.1 GB, and one block for each row."""
-    rows, columns = 8200, 2**18
-    n = T.dynamic("n")
-
-    @T.prim_func
-    def main(x: T.Tensor((n, columns), "int8"), y: T.Tensor((n,), "int32")):
-        with T.Kernel(n, threads=32) as row:
-            for j in T.Parallel(32):
-                x[row, columns - 32 + j] = x[row, columns - 32 + j] + 1
-            y[row] = x[row, columns - 1]
-
-    x, y = np.zeros((rows, columns), np.int8), np.zeros(rows, np.int32)
-    x[:, -1] = np.arange(rows) % 100
-    assert x.size > 2**31
-    kernel_on(backend, main)(x, y)
-    np.testing.assert_array_equal(y, np.arange(rows) % 100 + 1)
-    np.testing.assert_array_equal(x[:, -2], np.ones(rows, np.int8))
-    assert not x[:, :64].any()

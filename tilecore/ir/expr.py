@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilecore.errors import VerifyError
-from tilecore.ir.dtypes import DType, boolean, int32
+from tilecore.ir.dtypes import DType, boolean, int32, int64
 
 if TYPE_CHECKING:
     from tilecore.ir.buffers import Buffer
@@ -202,6 +202,7 @@ class Call(Expr):
 
 TRUE = Const(True, boolean)
 FALSE = Const(False, boolean)
+_INDEX_DTYPES = {int32, int64}
 
 
 def const(value: int | float | bool, dtype: DType = int32) -> Const:
@@ -214,6 +215,9 @@ def const(value: int | float | bool, dtype: DType = int32) -> Const:
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """Build ``op(a, b)`` for operands of one dtype, folding constants and neutral elements.
 
+    Indices are int32 or int64, and both meet where a size is int64 and a coordinate is not: then
+    the narrower operand is widened.
+
     Raises:
         VerifyError: unknown operation, or operands of different dtypes.
     """
@@ -222,10 +226,19 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     if op not in BINARY_OPS:
         raise VerifyError("unknown binary operation", expected=sorted(BINARY_OPS), got=op)
     a_dtype, b_dtype = dtype_of_expr(a), dtype_of_expr(b)
-    if a_dtype != b_dtype and op not in ("shl", "shr"):
+    if {a_dtype, b_dtype} == _INDEX_DTYPES and op not in ("shl", "shr"):
+        a, b, a_dtype = widened(a), widened(b), int64
+    elif a_dtype != b_dtype and op not in ("shl", "shr"):
         raise VerifyError(f"operands of {op} differ in dtype", expected=a_dtype, got=b_dtype)
     dtype = boolean if op in COMPARISON or op in LOGICAL else a_dtype
     return fold_binary(op, a, b, dtype)
+
+
+def widened(index: Expr) -> Expr:
+    """An index as int64."""
+    if isinstance(index, Const):
+        return const(index.value, int64)
+    return as_dtype(index, int64)
 
 
 def dtype_of_expr(expr: Expr) -> DType:

@@ -18,6 +18,7 @@ from tilecore.ir.expr import (
     Load,
     Var,
     as_dtype,
+    dtype_of_expr,
     free_vars,
     walk,
 )
@@ -36,9 +37,10 @@ VECTOR_BYTES = 16
 """Widest access of one lane."""
 
 
-def loop_var(axis: int) -> Var:
-    """The variable of a nest that was made from a statement without variables."""
-    return Var(f"__{axis}")
+def loop_vars(shape: tuple[Expr, ...]) -> tuple[Var, ...]:
+    """The variables of a nest that was made from a statement without variables; each is as wide as
+    its extent."""
+    return tuple(Var(f"__{axis}", dtype_of_expr(extent)) for axis, extent in enumerate(shape))
 
 
 def as_parallel(stmt: Stmt) -> Parallel | None:
@@ -47,17 +49,17 @@ def as_parallel(stmt: Stmt) -> Parallel | None:
         case Parallel():
             return _inline_lets(stmt)
         case Copy(src=src, dst=dst, loc=loc):
-            at = tuple(loop_var(k) for k in range(len(src.shape)))
+            at = loop_vars(src.shape)
             value = as_dtype(Load(src.buffer, src.indices(at)), dst.dtype)
             body = (Store(dst.buffer, dst.indices(at), value, loc),)
             return Parallel(at, src.shape, body, stmt.hints, loc)
         case Fill(dst=dst, value=value, loc=loc):
-            at = tuple(loop_var(k) for k in range(len(dst.shape)))
+            at = loop_vars(dst.shape)
             return Parallel(
                 at, dst.shape, (Store(dst.buffer, dst.indices(at), value, loc),), (), loc
             )
         case Atomic(op=op, dst=dst, value=Region() as value, loc=loc):
-            at = tuple(loop_var(k) for k in range(len(dst.shape)))
+            at = loop_vars(dst.shape)
             point = Region(dst.buffer, dst.indices(at), (None,) * dst.buffer.rank)
             loaded = as_dtype(Load(value.buffer, value.indices(at)), dst.dtype)
             one = Atomic(op, point, loaded, stmt.memory_order, None, loc)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from tilecore.hooks.context import Context
-from tilecore.ir.expr import Expr, Var, as_dtype, binary, const
+from tilecore.ir.expr import Expr, Var, binary, const
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Copy, Fill, For, If, Let, Parallel, Stmt
@@ -64,7 +64,7 @@ def _pieces(nest: Parallel, ranges: Ranges, threads: int, names: Names) -> Stmt:
     first = binary("mul", round_, const(piece, var.dtype))
     body: Block = (
         Let(var, binary("add", first, inside), nest.loc),
-        If(binary("lt", var, as_dtype(extent, var.dtype)), nest.body, (), nest.loc),
+        If(binary("lt", var, extent), nest.body, (), nest.loc),
     )
     variables, extents = list(nest.vars), list(nest.extents)
     variables[cut], extents[cut] = inside, const(piece, var.dtype)

@@ -102,6 +102,17 @@ def test_a_second_slot_only_where_it_costs_no_wavefronts() -> None:
     assert slots(product(64, 64, 256, (64, 64, 32), 1, 512, trans_b=True)) == 1
 
 
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize(("columns", "trans_b"), [(176, False), (176, True), (208, False)])
+def test_slots_are_counted_as_they_are_laid_out(columns: int, trans_b: bool, direct: bool) -> None:
+    """Padded columns and whole periods of a swizzle take more than elements: two slots of all that
+    would pass 64 KiB (176, in columns: 61440 bytes of elements, 68608 as they lie) become one."""
+    program = product(512, 512, 512, (64, columns, 64), 2, 128, trans_b=trans_b)
+    options = CompileOptions(extra=(("direct_to_lds", direct),))
+    (kernel,) = tilecore.lower(program, target=TARGET, options=options).source.kernels
+    assert kernel.smem_bytes <= TARGET.smem_bytes
+
+
 def test_loads_for_later_iterations_stand_before_the_products() -> None:
     text = tilecore.lower(product(64, 64, 256, (64, 64, 32), 2, 512), target=TARGET).source.text
     loop = text[text.index("for (int step") :]

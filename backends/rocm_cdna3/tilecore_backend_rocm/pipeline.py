@@ -12,9 +12,11 @@ not wait in registers but in slots of LDS, two or more as the author's stages an
 from __future__ import annotations
 
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
+from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, For
 from tilecore.ir.visit import buffers_in
+from tilecore.passes.plan_shared_memory import alignment_of, size_of
 
 from .direct import is_asked_for, is_direct
 
@@ -37,11 +39,11 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan | None:
     if asked < 1 or not copies or moved > 4 * MOST_AHEAD_REGISTERS * kernel.threads:
         return None
     count = len(loop.body)
-    if is_asked_for(request.options) and (plan := _direct(request, copies, asked, moved)):
+    if is_asked_for(request.options) and (plan := _direct(request, copies, asked)):
         return plan
     stage = tuple(0 if k in copies else 1 for k in range(count))
     return PipelinePlan(
-        _slots(request, asked, moved), stage, tuple(range(count)),
+        _slots(request, copies, asked), stage, tuple(range(count)),
         through_registers=True, hold_operands=True, staggered=_is_staggered(request, asked),
     )  # fmt: skip
 
@@ -53,12 +55,10 @@ def _is_staggered(request: PipelineRequest, asked: int) -> bool:
     return wished and asked >= 2 and request.kernel.threads == WAVES_PER_BLOCK * LANES
 
 
-def _direct(
-    request: PipelineRequest, copies: list[int], asked: int, moved: int
-) -> PipelinePlan | None:
+def _direct(request: PipelineRequest, copies: list[int], asked: int) -> PipelinePlan | None:
     """All copies ahead, straight to LDS; None when one of them cannot or there is but one slot."""
     body = request.loop.body
-    slots = min(asked, 1 + request.smem_bytes_free // moved)
+    slots = max((n for n in range(2, asked + 1) if _slots_fit(request, copies, n)), default=1)
     if slots < 2 or not all(is_direct(body[k], request.kernel) for k in copies):  # type: ignore[arg-type]
         return None
     stage = tuple(0 if k in copies else slots - 1 for k in range(len(body)))
@@ -69,14 +69,28 @@ def _direct(
     return PipelinePlan(slots, stage, tuple(order))
 
 
-def _slots(request: PipelineRequest, asked: int, moved: int) -> int:
+def _slots(request: PipelineRequest, copies: list[int], asked: int) -> int:
     """Slots of LDS for each copy."""
     used = LDS_BYTES - request.smem_bytes_free
-    if asked < 2 or moved > request.smem_bytes_free:
+    if asked < 2 or not _slots_fit(request, copies, 2):
         return 1
     waves = request.kernel.threads // LANES
     second_block_fits = 2 * used <= LDS_BYTES and 2 * _fragment_registers(request.kernel) <= 512
     return 1 if waves < WAVES_PER_BLOCK and second_block_fits else 2
+
+
+def _slots_fit(request: PipelineRequest, copies: list[int], slots: int) -> bool:
+    """True when LDS has room for so many slots of what the copies fill, as it is laid out."""
+    more = 0
+    for position in copies:
+        copy = request.loop.body[position]
+        assert isinstance(copy, Copy), "only loads are counted"
+        buffer = copy.dst.buffer
+        layout = request.kernel.layout_of(buffer)
+        assert isinstance(layout, Layout), "layouts are chosen before pipelines are planned"
+        size, alignment = size_of(buffer, layout), alignment_of(buffer, layout)
+        more += -(-slots * size // alignment) * alignment - size
+    return more <= request.smem_bytes_free
 
 
 def _bytes(loop: For, position: int) -> int:

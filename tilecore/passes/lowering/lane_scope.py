@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType, float32, int64, tfloat32
-from tilecore.ir.expr import Call, Cast, Const, Expr, Var, all_of, binary, const, dtype_of_expr
+from tilecore.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    binary,
+    const,
+    dtype_of_expr,
+    widened,
+)  # fmt: skip
 from tilecore.ir.lane_dependence import depends_on_lane
 from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout, Mode, split
 from tilecore.ir.program import Kernel
@@ -175,7 +186,7 @@ class LaneScope:
         for index, stride in zip(indices, strides, strict=True):
             index = self.simplify(index)
             if wide:
-                index, stride = _widen(index), _widen(stride)
+                index, stride = widened(index), widened(stride)
             total = binary("add", total, binary("mul", index, stride))
         return total
 
@@ -193,9 +204,8 @@ class LaneScope:
         """The condition that all indices are in the buffer's shape; proven parts are left out."""
         needed: list[Expr] = []
         for index, extent in zip(indices, buffer.shape, strict=True):
-            dtype = dtype_of_expr(index)
-            above = binary("ge", index, const(0, dtype))
-            below = binary("lt", index, _as(extent, index))
+            above = binary("ge", index, const(0, dtype_of_expr(index)))
+            below = binary("lt", index, extent)
             needed += [c for c in (above, below) if not self.ranges.proves(c)]
         return all_of(self.simplify(c) for c in needed)
 
@@ -232,19 +242,6 @@ class LaneScope:
                 weight *= mode.extent
             parts.append(total)
         return tuple(parts)
-
-
-def _widen(expr: Expr) -> Expr:
-    if isinstance(expr, Const):
-        return const(expr.value, int64)
-    return expr if dtype_of_expr(expr).bits == 64 else Cast(expr, int64)
-
-
-def _as(expr: Expr, like: Expr) -> Expr:
-    dtype = dtype_of_expr(like)
-    if isinstance(expr, Const):
-        return const(expr.value, dtype)
-    return expr if dtype_of_expr(expr) == dtype else Cast(expr, dtype)
 
 
 def shared_offset(layout: Layout, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:

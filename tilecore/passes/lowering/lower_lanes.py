@@ -197,9 +197,9 @@ def _among_tile_threads(stmt: Stmt, scope: LaneScope) -> Stmt | None:
 def lower_print(stmt: Print, region: Region, scope: LaneScope) -> Block:
     """Every element, by the lane that holds it."""
     from tilecore.ir.expr import Load
-    from tilecore.passes.elementwise import loop_var
+    from tilecore.passes.elementwise import loop_vars
 
-    at = tuple(loop_var(k) for k in range(len(region.shape)))
+    at = loop_vars(region.shape)
     one = Print(stmt.message, Load(region.buffer, region.indices(at)), stmt.loc)
     return lower_nest(Parallel(at, region.shape, (one,), (), stmt.loc), scope)
 
