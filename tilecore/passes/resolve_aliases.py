@@ -1,10 +1,13 @@
 """Replace views of buffers (T.view, T.reshape) by accesses to the buffers themselves.
 
 Both views agree on row-major order: element i of the view's row-major order is element i of the
-source's. Elementwise statements read and write the source's element directly, other dtypes of
-equal width by their bits; tile statements work on a copy of the view.
+source's. Elementwise statements read and write the source's elements directly, other dtypes by
+their bits (`view_elements`); tile statements work on a copy of the view.
 
     alias v: float32[8, 8] of s[64];  x = v[i, j]   ->   x = s[i * 8 + j]
+
+A buffer on the chip with a view of narrower elements that is written gets elements of their width,
+and is a view of wider ones itself.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import dataclasses
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Bitcast, Expr, Load, binary, const, dtype_of_expr
+from tilecore.ir.dtypes import dtype_of
+from tilecore.ir.expr import TRUE, Expr, Load, binary, const
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import (
     Alias,
     Allocate,
@@ -23,6 +28,7 @@ from tilecore.ir.stmts import (
     Block,
     Copy,
     Gemm,
+    If,
     Intrinsic,
     Parallel,
     Reduce,
@@ -30,17 +36,29 @@ from tilecore.ir.stmts import (
     Stmt,
     Store,
 )
-from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, regions_of, walk_stmts
-from tilecore.passes.async_copies import strides_of
+from tilecore.ir.visit import (
+    buffers_in,
+    destinations,
+    map_exprs,
+    map_stmts,
+    regions_of,
+    walk_stmts,
+)
 from tilecore.passes.elementwise import as_parallel
-from tilecore.passes.scopes import Names, per_kernel, rewrite_block, static, whole
+from tilecore.passes.scopes import Names, kernel_ranges, per_kernel, rewrite_block, static, whole
+from tilecore.passes.view_elements import (
+    element_of_equal_width,
+    inside_view,
+    read_element,
+    write_element,
+)
 
 
 def resolve_aliases(program: Program, context: Context) -> Program:
     """See the module's text.
 
     Raises:
-        UnsupportedError: a view with elements of another width.
+        UnsupportedError: a tensor is written through a view of narrower elements.
     """
     names = Names(program)
 
@@ -48,32 +66,60 @@ def resolve_aliases(program: Program, context: Context) -> Program:
         sources: dict[str, Buffer] = {}
         for stmt in walk_stmts(kernel.body):
             if isinstance(stmt, Alias):
-                _check(stmt)
                 sources[stmt.buffer.name] = sources.get(stmt.source.name, stmt.source)
         if not sources:
             return kernel
-        resolver = _Resolver(sources, names)
+        storage = _storage_of_narrow_views(kernel, sources, names)
+        sources = {name: storage.get(one.name, one) for name, one in sources.items()}
+        ranges = kernel_ranges(kernel, program.symbols)
+        resolver = _Resolver(sources | storage, storage, names, ranges)
         return dataclasses.replace(kernel, body=rewrite_block(kernel.body, resolver.visit))
 
     return per_kernel(program, visit_kernel)
 
 
-def _check(alias: Alias) -> None:
-    if alias.buffer.dtype.bits != alias.source.dtype.bits:
-        raise UnsupportedError(
-            f"{alias.buffer.name} views {alias.source.name} with elements of another width",
-            expected=f"{alias.source.dtype.bits} bits",
-            got=f"{alias.buffer.dtype.bits} bits",
-            loc=alias.loc,
-        )
+def _storage_of_narrow_views(
+    kernel: Kernel, sources: dict[str, Buffer], names: Names
+) -> dict[str, Buffer]:
+    """By the name of a source with narrower views that are written: a buffer of such elements."""
+    storage: dict[str, Buffer] = {}
+    for stmt in walk_stmts(kernel.body):
+        for view in destinations(stmt):
+            source = sources.get(view.name)
+            if source is None or view.dtype.bits >= source.dtype.bits:
+                continue
+            if source.scope is Scope.GLOBAL:
+                raise UnsupportedError(
+                    f"{source.name} is written through a view of narrower elements",
+                    expected=f"elements of at least {source.dtype.bits} bits",
+                    got=f"{view.name} of {view.dtype}",
+                    loc=getattr(stmt, "loc", None),
+                )
+            known = storage.get(source.name)
+            if known is None or view.dtype.bits < known.dtype.bits:
+                parts = const(source.dtype.bits // view.dtype.bits)
+                shape = (*source.shape[:-1], binary("mul", source.shape[-1], parts))
+                name = names.fresh(f"{source.name}_parts")
+                storage[source.name] = dataclasses.replace(
+                    source, name=name, shape=shape, dtype=dtype_of(f"uint{view.dtype.bits}")
+                )
+    return storage
 
 
 class _Resolver:
     """Rewrites the statements of one kernel."""
 
-    def __init__(self, sources: dict[str, Buffer], names: Names) -> None:
+    def __init__(
+        self,
+        sources: dict[str, Buffer],
+        storage: dict[str, Buffer],
+        names: Names,
+        ranges: Ranges,
+    ) -> None:
         self.sources = sources
+        self.storage = storage
         self.names = names
+        self.ranges = ranges
 
     def is_view(self, buffer: Buffer) -> bool:
         return buffer.name in self.sources
@@ -81,60 +127,54 @@ class _Resolver:
     def visit(self, stmt: Stmt) -> Block | None:
         if isinstance(stmt, Alias):
             return ()
+        if isinstance(stmt, Allocate) and stmt.buffer.name in self.storage:
+            return (dataclasses.replace(stmt, buffer=self.storage[stmt.buffer.name]),)
         if isinstance(stmt, Gemm | Reduce | Scan | Intrinsic):
             return self.tile(stmt)
         nest = as_parallel(stmt)
         if nest is not None:
             if not any(self.is_view(buffer) for buffer in buffers_in((nest,))):
                 return None
-            return (self.elements(nest),)
-        new = self.elements(dataclasses.replace(stmt, **_without_bodies(stmt)))
+            return self.elements(nest)
+        *before, new = self.elements(dataclasses.replace(stmt, **_without_bodies(stmt)))
         changes = {
             name: rewrite_block(inner, self.visit)
             for name in ("body", "then", "otherwise")
             if (inner := getattr(stmt, name, None))
         }
-        return (dataclasses.replace(new, **changes),)
+        return (*before, dataclasses.replace(new, **changes))
 
-    def elements(self, stmt: Stmt) -> Stmt:
+    def elements(self, stmt: Stmt) -> Block:
         """A statement with every element access going to the source."""
+        ranges = self.ranges
+        if isinstance(stmt, Parallel):  # the nest of a tile statement has variables of its own
+            for var, extent in zip(stmt.vars, stmt.extents, strict=True):
+                ranges = ranges.with_index(var, extent)
 
         def load(node: Expr) -> Expr | None:
             if not isinstance(node, Load) or not self.is_view(node.buffer):
                 return None
-            value: Expr = Load(*self.element(node.buffer, node.indices))
-            same = dtype_of_expr(value) == dtype_of_expr(node)
-            return value if same else Bitcast(value, node.dtype)
+            source = self.sources[node.buffer.name]
+            return read_element(node.buffer, source, node.indices, ranges)
 
-        def visit(inner: Stmt) -> Stmt:
+        def visit(inner: Stmt) -> Stmt | Block:
             inner = map_exprs(inner, load)
             if isinstance(inner, Store) and self.is_view(inner.buffer):
-                source, indices = self.element(inner.buffer, inner.indices)
-                same = source.dtype == inner.buffer.dtype
-                value = inner.value if same else Bitcast(inner.value, source.dtype)
-                return Store(source, indices, value, inner.loc)
+                source = self.sources[inner.buffer.name]
+                return write_element(inner.buffer, source, inner, self.names.fresh, ranges)
             if isinstance(inner, Atomic) and self.is_view(inner.dst.buffer):
-                source, indices = self.element(inner.dst.buffer, inner.dst.starts)
-                if source.dtype != inner.dst.buffer.dtype:
+                view = inner.dst.buffer
+                source = self.sources[view.name]
+                if source.dtype != view.dtype:
                     raise UnsupportedError("an atomic on a view of another dtype", loc=inner.loc)
+                indices = element_of_equal_width(view, source, inner.dst.starts)
                 point = Region(source, indices, (None,) * len(indices))
-                return dataclasses.replace(inner, dst=point)
+                one = dataclasses.replace(inner, dst=point)
+                inside = inside_view(view, inner.dst.starts, ranges)
+                return one if inside == TRUE else If(inside, (one,), (), inner.loc)
             return inner
 
-        (new,) = map_stmts((stmt,), visit)
-        return new
-
-    def element(self, view: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        """(source, indices into it) of a view's element."""
-        source = self.sources[view.name]
-        position: Expr = const(0)
-        for index, stride in zip(indices, strides_of(view.shape, None), strict=True):
-            position = binary("add", position, binary("mul", index, stride))
-        digits: list[Expr] = []
-        for extent in reversed(source.shape[1:]):
-            digits.append(binary("floormod", position, extent))
-            position = binary("floordiv", position, extent)
-        return source, (position, *reversed(digits)) if source.shape else ()
+        return map_stmts((stmt,), visit)
 
     def tile(self, stmt: Stmt) -> Block | None:
         """A tile statement on copies of the views that it touches."""
