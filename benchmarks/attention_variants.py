@@ -227,9 +227,8 @@ def packed(problem: VarlenProblem, backend: str, flex: bool) -> Case:
     def torch_varlen() -> Any:
         from torch.nn.attention.varlen import varlen_attn
 
-        return varlen_attn(
-            q, wide_k, wide_v, starts[0], starts[1], *longest, is_causal=p.right == 0
-        )
+        window = (-1, 0 if p.right == 0 else -1)
+        return varlen_attn(q, wide_k, wide_v, starts[0], starts[1], *longest, window_size=window)
 
     peers: Peers = {"cute": cute}
     if not p.page_size:

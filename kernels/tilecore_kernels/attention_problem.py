@@ -289,7 +289,8 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     return list(dict.fromkeys([*_with_warp_roles(problem, target), *ranked]))
 
 
-_ROLES = "warp_specialization"
+WARP_ROLES = "warp_specialization"
+"""Feature of targets where warps have roles: some load, the others compute."""
 _BY_WARP_ROLES: dict[int, tuple[tuple[int, int, int, int], ...]] = {
     64: ((192, 128, 4, 384), (192, 128, 3, 384), (128, 128, 3, 256)),
     96: ((192, 112, 2, 384), (192, 96, 2, 384), (128, 128, 2, 256)),
@@ -305,7 +306,7 @@ SHORT = 2048
 
 def _with_warp_roles(problem: AttentionProblem, target: Target) -> list[AttentionConfig]:
     """The first choices where warps have roles: 16-bit types, more than a tile of queries."""
-    if not target.has(_ROLES) or dtype_bytes(problem.dtype) != 2 or problem.q_len <= 128:
+    if not target.has(WARP_ROLES) or dtype_bytes(problem.dtype) != 2 or problem.q_len <= 128:
         return []
     wide = max(problem.dim, problem.dim_v)
     known = next((dim for dim in _BY_WARP_ROLES if wide <= dim), None)

@@ -20,7 +20,7 @@ import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
 from tilecore_kernels.attention_masks import hide_invisible, key_tiles
-from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
+from tilecore_kernels.attention_problem import WARP_ROLES, AttentionConfig, AttentionProblem
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.online_softmax import (
     LN_2,
@@ -163,7 +163,7 @@ def outputs(problem: AttentionProblem) -> tuple[tuple[tuple[int, ...], str], ...
     return ((out[0], "float16"), *rest)
 
 
-_TILES = ((128, 160), (128, 128), (128, 96), (128, 64), (64, 64), (32, 32))
+_TILES = ((128, 192), (128, 160), (128, 128), (128, 96), (128, 64), (64, 64), (32, 32))
 """Queries and keys of a tile: keys are a multiple of the 32 that one product sums."""
 
 
@@ -173,7 +173,8 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     if not has_lanes(target):
         return found
     # Wide accumulators leave registers for fewer scores: both products have theirs at once.
-    most_keys = 160 if problem.dim_v <= 128 else 96
+    with_roles = target.has(WARP_ROLES)
+    most_keys = (192 if with_roles else 160) if problem.dim_v <= 128 else 128 if with_roles else 96
     return [c for c in found if c.block_k <= most_keys and _is_legal(c, problem, target)]
 
 

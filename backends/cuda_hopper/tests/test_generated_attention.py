@@ -125,6 +125,33 @@ def test_result_does_not_depend_on_stages(stages: int) -> None:
     np.testing.assert_array_equal(run(problem, (128, 64, stages, 256))[0][0], first)
 
 
+@pytest.mark.parametrize("lag", [0.0, 8.0])
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_anchors_that_move_in_every_tile(dim: int, lag: float) -> None:
+    """Logits of some rows, and of some tiles only, grow from tile to tile by more than any lag."""
+    problem = Problem(1, 1, 128, dim, "float16", kv_len=400, has_lse=True, lag=lag)
+    program = FLASH_ATTENTION.program(problem, Config(128, 80, 2, 256))
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    q, k, v = (x.astype(np.float32) for x in inputs(problem, np.random.default_rng(0)))
+    q[:, :, ::3], k[:, :, ::-1] = q[:, :, ::3] * 8, k * np.linspace(0.1, 4.0, 400)[:, None]
+    q, k, v = (x.astype(np.float16) for x in (q, k, v))
+    got = np.full(q.shape, np.nan, np.float16), np.zeros(q.shape[:-1], np.float32)
+    kernel(q, k, v, *got)
+    want = reference(problem, q, k, v)
+    np.testing.assert_allclose(got[0].astype(np.float64), want[0], rtol=4e-3, atol=4e-3)
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-4, atol=1e-3)
+
+
+def test_rows_are_rescaled_one_by_one_beside_the_next_scores() -> None:
+    text = source_of("clusters")
+    loop = text[text.index("// consumers") :]
+    loop = loop[loop.index("TC_NO_UNROLL\n        for (int step") :]
+    places = [loop.index(f"vote_any(previous[{row}] != 1.0f)") for row in (0, 1)]
+    assert loop.index(", ss)") < places[0] < places[1] < loop.index(", rs)")
+    # 16 products a row and lane are too few for two tests
+    assert "previous[0] != 1.0f || previous[1] != 1.0f" in source_of("causal, two warpgroups")
+
+
 COMPILED = (
     (Problem(8, 32, 4096, 128, "float16"), (192, 80, 3, 384)),
     (Problem(8, 32, 4096, 128, "float16", right=0), (192, 80, 3, 384)),

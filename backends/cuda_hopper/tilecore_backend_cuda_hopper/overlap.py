@@ -15,8 +15,8 @@ from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Allocate, Gemm
-from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.ir.stmts import Allocate, Gemm, Parallel
+from tilecore.ir.visit import buffers_in, destinations, walk_stmts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 
 # Registers of a lane in producer and in consumer warpgroups, by the number of the latter. Together
@@ -25,8 +25,11 @@ REGISTERS = {2: (40, 232), 3: (32, 160)}
 IN_CLUSTER = {2: (40, 232), 3: (56, 152)}
 """The same for blocks of a cluster, whose producers need more: rule 3 there."""
 CROWDED = {2: (24, 240)}
-"""The same where a consumer's fragments, all at once, are more than it has: little is left to the
-producers, which load boxes of up to four axes (rule 3 there)."""
+"""The same, in a cluster or not, where a consumer's fragments and addresses, all at once, are more
+than it has: little is left to the producers, which load boxes of up to four axes (rule 3 there)."""
+RESCALED_LATER = 3
+"""Warpgroups from which on the result is rescaled beside the next scores, row by row: two are as
+fast, or slower, when each starts its next product after the rescale (docs/performance-log.md)."""
 LARGEST = 255
 """Registers that one lane can name (CUDA C++ Programming Guide, compute capability 9.0)."""
 ADDRESSES = 20
@@ -44,20 +47,30 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     first, last = gemms
     need = registers_needed(request.kernel, first, last)
     groups = request.kernel.threads // WARPGROUP
-    if last.a.buffer.scope is not Scope.FRAGMENT or need is None or need > most(groups, 1):
+    crowded = CROWDED.get(groups, (0, 0))[1]
+    largest = max(most(groups, 1), crowded)
+    if last.a.buffer.scope is not Scope.FRAGMENT or need is None or need > largest:
         return plan
-    stage = (*plan.stage[:-1], plan.stage[-1] + 1)
-    cluster = plan.cluster if need <= most(groups, plan.cluster) else 1
+    later = {id(last)}
+    if groups >= RESCALED_LATER:
+        nests = [stmt for stmt in body if isinstance(stmt, Parallel)]
+        later |= {
+            id(nest)
+            for nest in nests
+            if any(last.c.buffer in destinations(stmt) for stmt in nest.body)
+        }
+    pairs = zip(plan.stage, body, strict=True)
+    stage = tuple(at + (id(stmt) in later) for at, stmt in pairs)
+    cluster = plan.cluster if need <= max(most(groups, plan.cluster), crowded) else 1
     return dataclasses.replace(plan, stage=stage, cluster=cluster)
 
 
 def register_counts(groups: int, cluster: int, words: int = 0) -> tuple[int, int] | None:
     """(registers of a producer's lane, of a consumer's) with `groups` consumer warpgroups, whose
     lanes declare fragments of `words` registers."""
-    if cluster > 1:
-        return IN_CLUSTER.get(groups)
-    counts = REGISTERS.get(groups)
-    return CROWDED.get(groups, counts) if counts and words > counts[1] else counts
+    counts = (IN_CLUSTER if cluster > 1 else REGISTERS).get(groups)
+    is_crowded = counts is not None and words + ADDRESSES > counts[1]
+    return CROWDED.get(groups, counts) if is_crowded else counts
 
 
 def words_declared(kernel: Kernel) -> int:

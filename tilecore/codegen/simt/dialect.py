@@ -16,8 +16,8 @@ _TYPES = {
 }  # fmt: skip
 
 # Float functions whose approximation stays within a few units in the last place, used always:
-# the exact exp2 differs only by its treatment of denormal results.
-_ALWAYS_FAST = {"exp2": "fast_exp2"}
+# the exact exp2 and rcp differ only by the last bits and by denormal operands or results.
+_ALWAYS_FAST = {"exp2": "fast_exp2", "rcp": "fast_rcp"}
 _FAST_MATH = {
     "exp": "fast_exp", "exp2": "fast_exp2", "log": "fast_log", "log2": "fast_log2",
     "sin": "fast_sin", "cos": "fast_cos", "tanh": "fast_tanh", "rsqrt": "fast_rsqrt",

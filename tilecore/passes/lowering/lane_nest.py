@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Expr, Var, all_of, binary, const, free_vars
 from tilecore.ir.layout import FragmentLayout
-from tilecore.ir.stmts import Block, For, LoopKind, Parallel
+from tilecore.ir.stmts import Block, For, LoopKind, Parallel, Stmt
+from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
 from tilecore.passes.lowering.lane_scope import LaneScope
 from tilecore.passes.spread import register_modes
 
@@ -76,3 +78,21 @@ def span(buffer: Buffer, start: int | Expr, width: int) -> Region:
 def mentions(expr: Expr, var: Var) -> bool:
     """True when `var` occurs in `expr`."""
     return var in free_vars(expr)
+
+
+def with_new_loops(block: Block, scope: LaneScope) -> Block:
+    """`block` with its loops over variables of new names: names are unique in a program."""
+    for stmt in walk_stmts(block):
+        if isinstance(stmt, For):
+            new = scope.var(stmt.var.name, *scope.ranges.interval(stmt.var))
+            block = substitute_block(_rebound(block, stmt.var, new), {stmt.var: new})
+    return block
+
+
+def _rebound(block: Block, old: Var, new: Var) -> Block:
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var == old:
+            return dataclasses.replace(stmt, var=new)
+        return None
+
+    return map_stmts(block, visit)

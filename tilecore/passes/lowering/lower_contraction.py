@@ -12,19 +12,19 @@ the load, in the load's own arrangement of lanes and registers.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 
 from tilecore.errors import LoweringError
 from tilecore.hooks.records import MatrixLoad
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, const
+from tilecore.ir.expr import FALSE, TRUE, Call, Expr, Load, binary, const
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, LoopKind, Stmt, Store
-from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
+from tilecore.ir.visit import substitute_block
 from tilecore.passes.contraction import TiledMma, select_atom, tile_mma
 from tilecore.passes.lowering.alternate_operands import Alternation, is_alternating
+from tilecore.passes.lowering.lane_nest import with_new_loops
 from tilecore.passes.lowering.lane_scope import LANE, LaneScope
 from tilecore.passes.lowering.lower_fma import lower_fma
 from tilecore.passes.lowering.lower_memory_contraction import lower_memory_gemm
@@ -132,27 +132,9 @@ def _main(
         return (*before_a, *before_b, *between, unrolled(k, tiled.tiles_k, slice_of_k))
     first = unrolled(k, 1, slice_of_k)
     later = scope.var("kk", 1, tiled.tiles_k - 1)
-    rest = substitute_block(_renamed(slice_of_k, scope), {k: later})
+    rest = substitute_block(with_new_loops(slice_of_k, scope), {k: later})
     loop = For(later, const(1), const(tiled.tiles_k - 1), const(1), rest, LoopKind.UNROLL)
     return (*before_a, *before_b, first, *between, loop)
-
-
-def _renamed(block: Block, scope: LaneScope) -> Block:
-    """`block` with its loops over variables of new names: names are unique in a program."""
-    for stmt in walk_stmts(block):
-        if isinstance(stmt, For):
-            new = scope.var(stmt.var.name, *scope.ranges.interval(stmt.var))
-            block = substitute_block(_rebound(block, stmt.var, new), {stmt.var: new})
-    return block
-
-
-def _rebound(block: Block, old: Var, new: Var) -> Block:
-    def visit(stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var == old:
-            return dataclasses.replace(stmt, var=new)
-        return None
-
-    return map_stmts(block, visit)
 
 
 def _operand(

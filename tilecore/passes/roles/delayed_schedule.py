@@ -1,21 +1,44 @@
 """Consumers' loops whose last contraction runs one iteration late, under the next one's work.
 
-    gemm_first(k); gemm_last(k - 1); wait for gemm_first; release its slot; work that touches no
-    operand of gemm_last; wait for gemm_last; release its slot; the other work
+    gemm_first(k); what only scales the result, of k - 1; gemm_last(k - 1); wait for gemm_first;
+    release its slot; work that touches no operand of gemm_last; wait for gemm_last; release its
+    slot; the other work
     (iteration 0 stands before the loop, gemm_last of the last one after it)
 
 Applies where the plan puts the gemm at the end one stage later, and its result is needed late.
+Nests on that result alone, like the rescale of a running softmax, may be one stage later, too: they
+then run beside gemm_first, which would else be started after them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Scope
 from tilecore.ir.expr import Expr, Load, Var, binary, const, walk
-from tilecore.ir.stmts import Allocate, Block, For, Gemm, If, Intrinsic, Let, LoopKind, Stmt
-from tilecore.ir.visit import buffers_in, exprs_of, substitute_block, walk_stmts
+from tilecore.ir.stmts import (
+    Allocate,
+    Block,
+    For,
+    Gemm,
+    If,
+    Intrinsic,
+    Let,
+    LoopKind,
+    Parallel,
+    Stmt,
+)
+from tilecore.ir.visit import (
+    buffers_in,
+    destinations,
+    exprs_of,
+    names_in,
+    substitute_block,
+    walk_stmts,
+)
+from tilecore.passes.lowering.skip_scaling import FACTORS_APART
 from tilecore.passes.roles.ring import Group
 from tilecore.passes.roles.schedule_pieces import (
     RunsBeside,
@@ -25,7 +48,7 @@ from tilecore.passes.roles.schedule_pieces import (
     renamed,
     wait_for,
 )
-from tilecore.passes.scopes import Names
+from tilecore.passes.scopes import Names, with_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,7 @@ class _Delayed:
         first, last: the two contractions, with the groups that they read (None: none).
         early: work that touches no operand of `last`.
         late: work that does.
+        before_last: what stands right before `last`, an iteration later.
     """
 
     lets: tuple[Let, ...]
@@ -106,23 +130,27 @@ class _Delayed:
     last_group: Group
     early: Block
     late: Block
+    before_last: Block
 
 
-def _last_is_later(loop: For, taken: set[int], plan: PipelinePlan) -> bool:
-    """True when the plan puts the last statement one stage after all that stays before it."""
-    stages = [
-        stage
+def _later(loop: For, taken: set[int], plan: PipelinePlan) -> Block:
+    """What the plan puts one stage after all else that stays; empty if it ends otherwise."""
+    staying = [
+        (stage, stmt)
         for stage, stmt in zip(plan.stage, loop.body, strict=True)
         if id(stmt) not in taken and not isinstance(stmt, Let | Allocate)
     ]
-    return len(stages) > 1 and set(stages[:-1]) == {stages[-1] - 1}
+    later = tuple(s for stage, s in staying if stage == staying[-1][0])
+    first = {stage for stage, _ in staying} - {staying[-1][0]} if staying else set()
+    return later if first == {staying[-1][0] - 1} else ()
 
 
 def _delayed_parts(
     loop: For, groups: list[Group], plan: PipelinePlan, runs_beside: RunsBeside
 ) -> _Delayed | None:
     taken = {id(copy) for group in groups for copy in group.copies}
-    if not _last_is_later(loop, taken, plan):
+    later = _later(loop, taken, plan)
+    if not later:
         return None
     staying = [(k, s) for k, s in enumerate(loop.body) if id(s) not in taken]
     gemms = [(k, s) for k, s in staying if isinstance(s, Gemm)]
@@ -153,9 +181,35 @@ def _delayed_parts(
     late_at = next((n for n, s in enumerate(work) if _touches(s, operands)), len(work))
     early, late = tuple(work[:late_at]), tuple(work[late_at:])
     scalars = (*lets, *(s for s in between if isinstance(s, Let)))
-    if not _is_fixed(last, {loop.var.name} | {s.var.name for s in scalars}):
+    bound = {loop.var.name} | {s.var.name for s in scalars}
+    if not _is_fixed(last, bound):
         return None
-    return _Delayed(lets, allocates, first, first_group, last, last_group, early, late)
+    before_last = tuple(s for s in late if s in later)
+    rest = tuple(s for s in late if s not in later)
+    if not _on_result_only(before_last, rest, first, last, bound):
+        before_last, rest = (), late
+    one_by_one = tuple(
+        dataclasses.replace(nest, hints=with_hint(nest.hints, FACTORS_APART, True))
+        for nest in before_last
+        if isinstance(nest, Parallel)
+    )
+    return _Delayed(lets, allocates, first, first_group, last, last_group, early, rest, one_by_one)
+
+
+def _on_result_only(nests: Block, rest: Block, first: Gemm, last: Gemm, bound: set[str]) -> bool:
+    """True when nests on the result of `last` can as well run beside the next `first`.
+
+    `rest` is the other late work, `bound` names what the iteration binds.
+    """
+    if not all(isinstance(nest, Parallel) for nest in nests):
+        return False
+    operands = {region.buffer.name for region in (first.a, first.b, first.c, last.a, last.b)}
+    used = {buffer.name for buffer in buffers_in(nests)}
+    written = {b.name for s in walk_stmts(nests) for b in destinations(s)}
+    changed = {b.name for s in walk_stmts(rest) for b in destinations(s)}
+    others = {buffer.name for buffer in buffers_in(rest)}
+    named = names_in(expr for stmt in walk_stmts(nests) for expr in exprs_of(stmt))
+    return not (used & (operands | changed) or written & others or named & bound)
 
 
 def _touches(stmt: Stmt, names: set[str]) -> bool:
@@ -192,7 +246,11 @@ def _delayed(loop: For, parts: _Delayed, names: Names, steps: Steps) -> list[Stm
     first = substitute_block(iteration(zero, delayed=False), {loop.var: loop.start})
     first = renamed(first, names)
     last_step = binary("add", base, binary("sub", extent, one))
-    final: Block = (ring.wait_full(last_step), on_slots(parts.last, parts.last_group, last_step))
+    final: Block = (
+        ring.wait_full(last_step),
+        *renamed(parts.before_last, names),
+        on_slots(parts.last, parts.last_group, last_step),
+    )
     if again:
         final = (*final, ring.release(last_step, 0))
     result: list[Stmt] = [*parts.allocates, If(exists, first, steps.after_first), rest]
@@ -230,6 +288,7 @@ def _iteration(
     if delayed:
         before = binary("add", base, binary("sub", at, one))
         result.append(ring.wait_full(before))
+        result += parts.before_last
         result.append(asynchronous(on_slots(parts.last, parts.last_group, before)))
     result.append(wait_for(1 if delayed else 0, parts.first))
     if first_ring is not None:
