@@ -28,6 +28,7 @@ from tilecore.ir.program import Level, Program
 from tilecore.ir.verifier import verify
 from tilecore.passes import LOWERING_PASSES, SCHEDULING_PASSES
 from tilecore.passes.canonicalize import canonicalize
+from tilecore.passes.gather_windows import gather_windows
 from tilecore.passes.packed_storage import pack_narrow
 from tilecore.target import Target
 from tilecore.targets import choose_target
@@ -132,7 +133,8 @@ def lower(
     verify(program)
     refuse_foreign(program, hooks.chain)
     _dump("tile", format_program, program)
-    program = record("canonical", canonicalize(pack_narrow(program, context), context))
+    whole = pack_narrow(gather_windows(program, context), context)
+    program = record("canonical", canonicalize(whole, context))
     program = record(
         "scheduled",
         hooks.call("tilecore_schedule", program=program, target=target, options=options),

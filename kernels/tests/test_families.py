@@ -21,6 +21,7 @@ from tilecore_kernels.attention_problem import (
     with_heads_inside,
 )
 from tilecore_kernels.backward_problem import BackwardConfig
+from tilecore_kernels.conv2d import Conv2dProblem
 from tilecore_kernels.decode_problem import DecodeProblem
 from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
@@ -77,6 +78,13 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "split_gemm": (
         GemmProblem(3, 65, 300, "float16"),
         GemmProblem(33, 31, 65, "float16", transpose_b=True),
+    ),
+    "conv2d": (
+        Conv2dProblem(2, 6, 5, 4, 7),
+        Conv2dProblem(1, 9, 8, 3, 5, kernel=5, stride=2, dilation=2, pad=3, has_bias=True),
+        Conv2dProblem(3, 4, 4, 16, 8, kernel=1, pad=0, activation="relu"),
+        Conv2dProblem(0, 4, 4, 8, 8),
+        Conv2dProblem(1, 2, 2, 8, 8, pad=0),
     ),
     "gemv": (GemvProblem(65, 130), GemvProblem(33, 300, "float32", transpose_b=True)),
     "scaled_gemm": (

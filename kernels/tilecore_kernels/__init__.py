@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilecore_kernels.attention_backward import ATTENTION_BACKWARD
+from tilecore_kernels.conv2d import CONV2D
 from tilecore_kernels.elementwise import ADD, BIAS_ACTIVATION
 from tilecore_kernels.family import Family
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
         GROUPED_GEMM,
         SPLIT_GEMM,
         GEMV,
+        CONV2D,
         FLASH_ATTENTION,
         FLASH_ATTENTION_FP8,
         ATTENTION_BACKWARD,

@@ -258,6 +258,37 @@ def test_guards_tell_apart_what_differs(compiled: bool) -> None:
         assert not guard(other, base)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_one_tensor_in_several_places(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's checker turns repetitions down; they are fast, too, and no less checked."""
+    if not compiled:
+        monkeypatch.setattr(guards, "_compiled_guard_works", lambda: False)
+    a, b = torch.ones(4, 6), torch.zeros(4, 6)
+    for made_from in ([a, a, b], [a, b, torch.ones(4, 6)]):
+        guard = guards.repeating_guard(made_from)
+        for _ in range(2):
+            assert guard(a, a, b) and guard(a, b, b) and guard(b, a, b) and guard(a, a, a)
+            other = torch.ones(4, 7)
+            assert not guard(a, a, other) and not guard(other, other, a) and not guard(a, b, 1)
+
+
+def test_a_repeated_tensor_takes_the_fast_path() -> None:
+    careful: list[int] = []
+
+    class Counting(KernelCaller):
+        def launch(self, *given: Any) -> Any:
+            careful.append(1)
+            return super().launch(*given)
+
+    square, out = torch.ones(3, 3), torch.ones(3, 3)
+    launcher = RecordingLauncher()
+    call = Counting(MATMUL, launcher)
+    for _ in range(6):
+        call(square, square, out)
+    assert launcher.launches == [(address(square), address(square), address(out), 3, 3, 3)] * 6
+    assert len(careful) == 2  # seen, seen again; then the fast way
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_python_guard_takes_over_where_torch_has_none(
     library: str, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.signature import Argument
 from tilecore.ir.stmts import Copy, For, Gemm, Stmt
+from tilecore.ir.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +212,15 @@ class AsyncCopyRequest:
         copy: the copy.
         kernel: the kernel, with the layouts of now.
         parts: blocks of a cluster that load equal parts of it for one another (bulk copies only).
+        windows: the source is the matrix of these windows, which only a bulk copy can read; its
+            rows and columns are the region's.
         options: those of the compilation.
     """
 
     copy: Copy
     kernel: Kernel
     parts: int = 1
+    windows: Windows | None = None
     options: CompileOptions = field(default_factory=lambda: CompileOptions())
 
 
@@ -265,6 +269,8 @@ class BulkCopyPlan:
         staging: layout of the shared buffer through which a fragment goes to global memory.
         rounds: parts in which a fragment may leave later, one after the other, while lanes hold it
             rounded beside the next one; 0 where registers do not allow that.
+        refused: why the engine does not take windows, for the kernel's hints; then all else is
+            empty. Other copies are refused by None.
     """
 
     kind: str
@@ -272,6 +278,7 @@ class BulkCopyPlan:
     pieces: tuple[BulkPiece, ...] = ()
     staging: Layout | None = None
     rounds: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

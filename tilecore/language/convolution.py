@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from tilecore.ir.buffers import Buffer
-from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Load, Var
-from tilecore.ir.stmts import Parallel
+from tilecore.ir.windows import Windows
 from tilecore.language import operators as ops
 from tilecore.language.locate import caller_loc, fail
 from tilecore.language.regions import region_of
 from tilecore.language.tile_ops import tile_builder
-from tilecore.language.values import BufferValue, Scalar, extent_value
+from tilecore.language.values import BufferValue, Scalar
 
 
 def im2col(
@@ -49,30 +47,18 @@ def im2col(
     if len(target.axes) != 2:
         fail("result of T.im2col is no matrix", expected="2 axes", got=len(target.axes))
     rows, columns = target.shape
-    i, j = (Var(builder.unique(name), int32) for name in "ij")
-    frame = builder.push("parallel", (i.name, j.name))
-    row = Scalar(ops.as_index(nhw_step)) * Scalar(rows) + Scalar(i)
-    column = Scalar(ops.as_index(c_step)) * Scalar(columns) + Scalar(j)
-    value = _pixel(img.buffer, row, column, (kernel, stride, dilation, pad))
-    builder.store(target.buffer, target.indices((i, j)), value)
-    body = builder.pop(frame)
-    builder.emit(Parallel((i, j), (rows, columns), body, (), caller_loc()))
-
-
-def _pixel(img: Buffer, row: Any, column: Any, window: tuple[int, int, int, int]) -> Scalar:
-    """``img`` at the window position `column` of output pixel `row`, or 0."""
-    kernel, stride, dilation, pad = window
-    batch, height, width, channels = (extent_value(extent) for extent in img.shape)
-    reach = dilation * (kernel - 1) + 1
-    out_h = (height + 2 * pad - reach) // stride + 1
-    out_w = (width + 2 * pad - reach) // stride + 1
-    n = row // (out_h * out_w)
-    y = row % (out_h * out_w) // out_w * stride + column // (kernel * channels) * dilation - pad
-    x = row % out_w * stride + column // channels % kernel * dilation - pad
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    inside = inside & (n < batch) & (column < kernel * kernel * channels)
-    indices = tuple(ops.as_index(index) for index in (n, y, x, column % channels))
-    return Scalar(ops.select(inside, Scalar(Load(img, indices)), 0))
+    row, column = (
+        ops.as_index(Scalar(ops.as_index(step)) * Scalar(extent))
+        for step, extent in ((nhw_step, rows), (c_step, columns))
+    )
+    windows = Windows(
+        img.buffer,
+        ops.static_int(kernel, "window of T.im2col"),
+        ops.static_int(stride, "stride of T.im2col"),
+        ops.static_int(dilation, "dilation of T.im2col"),
+        ops.static_int(pad, "border of T.im2col", at_least=0),
+    )
+    builder.emit(dataclasses.replace(windows.fill(target, row, column), loc=caller_loc()))
 
 
 c2d_im2col = im2col

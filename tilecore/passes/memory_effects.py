@@ -282,7 +282,8 @@ def _intrinsic(
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()
         yield from _region_effects(regions[2:], READ, ranges)
-    elif op == "bulk.load":  # transaction barriers, not this analysis, order what lands
+    elif op in ("bulk.load", "bulk.load_windows"):
+        # Transaction barriers, not this analysis, order what lands.
         yield from _region_effects(regions[:1], READ, ranges)
     elif op == "bulk.store_fragment":
         # It orders the uses of its staging buffer itself; nothing else touches the destination.

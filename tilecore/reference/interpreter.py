@@ -24,9 +24,10 @@ from tilecore.errors import (
 )
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import dtype_of_expr
+from tilecore.ir.expr import Var, dtype_of_expr
 from tilecore.ir.lane_dependence import WARP
 from tilecore.ir.visit import walk_stmts
+from tilecore.ir.windows import WINDOWS, nest
 from tilecore.reference.evaluate import LANE, Frame, evaluate, refuse_outside
 from tilecore.reference.lanes import is_uniform, lane_frame, uses_lanes
 from tilecore.reference.reductions import run_reduce, run_scan
@@ -49,6 +50,7 @@ _ORDERING = frozenset({
     "barrier.wait", "async.commit", "async.wait", "named_barrier.sync", "named_barrier.arrive",
     "stagger.begin", "stagger.phase", "stagger.end", "schedule.in_order", "warp.priority",
 })  # fmt: skip
+_ROW, _COLUMN = Var("window_row"), Var("window_column")
 
 
 @dataclass(slots=True)
@@ -332,6 +334,8 @@ class Interpreter:
                 raise LanguageError("async.copy needs two regions")
             for frame in self._frames(stmt, mask):
                 run_copy(src, dst, frame)
+        elif stmt.op == WINDOWS:
+            self.block((nest(stmt, (_ROW, _COLUMN)),), mask)
         elif stmt.op not in _ORDERING:
             raise UnsupportedError(f"the reference cannot execute {stmt.op}")
 

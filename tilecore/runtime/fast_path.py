@@ -12,7 +12,7 @@ import numpy as np
 
 from tilecore.ir.buffers import Buffer
 from tilecore.runtime.arguments import MISSING, ArgumentPlan, Signature, View
-from tilecore.runtime.guards import torch_guard
+from tilecore.runtime.guards import repeating_guard, torch_guard
 from tilecore.runtime.launcher import BoundLaunch, InlineLaunch
 from tilecore.runtime.scalars import integer_range
 from tilecore.runtime.tensors import NUMPY_DATA_OFFSET, allocator
@@ -71,6 +71,7 @@ def make_fast_call(
     torch_tensors = [v for v, kind in zip(values, kinds, strict=True) if kind == "torch"]
     if torch_tensors:
         namespace["guard"] = torch_guard(torch_tensors)
+        namespace["repeating"] = repeating_guard(torch_tensors)
     for index, (value, kind) in enumerate(zip(values, kinds, strict=True)):
         if kind == "numpy":
             namespace[f"dtype{index}"] = value.dtype
@@ -146,7 +147,9 @@ def _body(
     taken: list[str] = []
     guarded = [f"x{i}" for i, kind in enumerate(kinds) if kind == "torch"]
     if guarded:
-        tests.append(f"guard({', '.join(guarded)})")
+        passed_on = ", ".join(guarded)
+        twice = f" or repeating({passed_on})" if len(guarded) > 1 else ""
+        tests.append(f"(guard({passed_on}){twice})")
     for index, (position, parameter, kind) in enumerate(
         zip(plan.input_positions, plan.inputs, kinds, strict=True)
     ):

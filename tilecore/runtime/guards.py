@@ -31,6 +31,32 @@ def _compiled_guard(tensors: Sequence[Any]) -> Guard:
     return checker.check
 
 
+def repeating_guard(tensors: Sequence[Any]) -> Guard:
+    """A guard for calls that pass one tensor in several places, which torch's checker turns down.
+
+    It says no to calls without repetition. Each way of repeating has a guard of its own for the
+    tensors without their repetitions, made when a call of that way is first seen to fit.
+    """
+    fits = _python_guard(tensors)
+    known: dict[tuple[int, ...], Guard] = {}
+
+    def check(*candidates: Any) -> bool:
+        first: dict[int, int] = {}
+        places = tuple(first.setdefault(id(one), k) for k, one in enumerate(candidates))
+        if len(first) == len(candidates):
+            return False
+        distinct = [candidates[k] for k in first.values()]
+        guard = known.get(places)
+        if guard is not None:
+            return guard(*distinct)
+        if not fits(*candidates):
+            return False
+        known[places] = torch_guard(distinct)
+        return True
+
+    return check
+
+
 def _python_guard(tensors: Sequence[Any]) -> Guard:
     wanted = tuple(_facts(tensor) for tensor in tensors)
     kind: type = type(tensors[0])

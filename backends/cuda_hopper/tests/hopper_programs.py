@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilecore.language as T
+from tilecore.ir.dtypes import dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +119,72 @@ def ragged(rows: int, steps_of: tuple[int, ...]) -> Any:
                         C[by * 64 + i, bx * 64 + j] = c[i, j]
 
     return ragged
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One convolution: image, filters, windows, tiles.
+
+    `apart` elements lie between the pixels of the image; `writes_image` makes the kernel write to
+    it, what it holds.
+    """
+
+    n: int
+    h: int
+    w: int
+    c: int
+    f: int
+    kernel: int = 3
+    stride: int = 1
+    dilation: int = 1
+    pad: int = 1
+    tile_m: int = 64
+    tile_k: int = 64
+    stages: int = 2
+    threads: int = 128
+    dtype: str = "float16"
+    apart: int = 0
+    writes_image: bool = False
+
+    @property
+    def element(self) -> Any:
+        """The element type."""
+        return dtype_of(self.dtype)
+
+    def __str__(self) -> str:
+        windows = f"{self.kernel}-{self.stride}-{self.dilation}-{self.pad}"
+        tile = f"{self.tile_m}x{self.tile_k}-{self.stages}"
+        return f"{self.n}x{self.h}x{self.w}x{self.c}-{self.f}-{windows}-{tile}-{self.dtype}"
+
+
+def convolution(case: Convolution, dynamic: bool = False) -> Any:
+    """Y = windows(X) @ W^T in float32; `dynamic` leaves the image's sizes to the call."""
+    tile_n = 64
+    reach = case.dilation * (case.kernel - 1) + 1
+    n, h, w = (T.dynamic("n, h, w")) if dynamic else (case.n, case.h, case.w)
+    out_h, out_w = ((e + 2 * case.pad - reach) // case.stride + 1 for e in (h, w))
+    rows, length = n * out_h * out_w, case.kernel**2 * case.c
+    pixel = case.c + case.apart
+    strides = (h * w * pixel, w * pixel, pixel, 1)
+    X_type = T.StridedTensor((n, h, w, case.c), strides, case.dtype)
+    W_type, Y_type = T.Tensor((case.f, length), case.dtype), T.Tensor((rows, case.f), "float32")
+    windows = (case.kernel, case.stride, case.dilation, case.pad)
+
+    @T.prim_func
+    def convolution(X: X_type, W: W_type, Y: Y_type):
+        with T.Kernel(
+            T.ceildiv(case.f, tile_n), T.ceildiv(rows, case.tile_m), threads=case.threads
+        ) as (bx, by):
+            x = T.alloc_shared((case.tile_m, case.tile_k), case.dtype)
+            weights = T.alloc_shared((tile_n, case.tile_k), case.dtype)
+            y = T.alloc_fragment((case.tile_m, tile_n), "float32")
+            T.clear(y)
+            for step in T.Pipelined(T.ceildiv(length, case.tile_k), num_stages=case.stages):
+                T.im2col(X, x, by, step, *windows)
+                T.copy(W[bx * tile_n, step * case.tile_k], weights)
+                T.gemm(x, weights, y, transpose_B=True)
+            T.copy(y, Y[by * case.tile_m, bx * tile_n])
+            if case.writes_image:
+                X[0, 0, 0, 0] = X[0, 0, 0, 0]
+
+    return convolution

@@ -30,6 +30,7 @@ from tilecore_backend_cuda_hopper.overlap import fits_turns, fits_twice, with_ov
 from tilecore_backend_cuda_hopper.store import plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 from tilecore_backend_cuda_hopper.tensor_map import LINE_BYTES
+from tilecore_backend_cuda_hopper.windows import plan_windows
 
 MAX_AXES = 5
 MAX_BOX = 256
@@ -106,20 +107,20 @@ def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     src, dst = request.copy.src, request.copy.dst
     if src.buffer.scope is Scope.FRAGMENT:
         return plan_store(request)
+    if request.windows is not None:
+        return plan_windows(request, request.windows)
     layout = request.kernel.layout_of(dst.buffer)
     if not isinstance(layout, Layout) or src.dtype != dst.dtype:
         return None
     if not is_mappable(src.buffer) or src.buffer.safe_value != 0:
         return None
     shape = src.static_shape
-    if shape is None or shape != dst.static_shape or not _has_whole_rows(dst):
+    if shape is None or shape != dst.static_shape:
         return None
     if src.axes[-1:] != (src.buffer.rank - 1,) or 0 in shape:
         return None
     panels = panels_of(layout, dst.dtype, dst.axes)
-    if panels is None or not _slots_are_aligned(dst, layout, panels.swizzle_bits):
-        return None
-    if known_multiple(dst.starts[-1]) % panels.columns:
+    if panels is None or not fills_panels(dst, layout, panels):
         return None
     return _boxes(src, shape, panels, request.parts)
 
@@ -143,8 +144,7 @@ def _has_whole_rows(region: Region) -> bool:
     )
 
 
-def _slots_are_aligned(region: Region, layout: Layout, swizzle_bits: int) -> bool:
-    period = max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
+def _slots_are_aligned(region: Region, layout: Layout, period: int) -> bool:
     points = [axis for axis in range(region.buffer.rank) if axis not in region.axes]
     return all(
         mode.stride * region.dtype.bytes % period == 0
@@ -154,14 +154,30 @@ def _slots_are_aligned(region: Region, layout: Layout, swizzle_bits: int) -> boo
     )
 
 
+def fills_panels(region: Region, layout: Layout, panels: Panels) -> bool:
+    """True when a region of shared memory is whole panels that begin at swizzle periods."""
+    width, row = region.dtype.bytes, panels.columns * region.dtype.bytes
+    period = _period(panels.swizzle_bits)
+    return (
+        _has_whole_rows(region)
+        and _slots_are_aligned(region, layout, period)
+        and known_multiple(region.starts[-1]) % panels.columns == 0
+        and (region.static_shape or (1,))[-1] % panels.columns == 0
+        and row % CHUNK_BYTES == 0
+        and panels.columns <= MAX_BOX
+        and panels.stride * width % period == 0
+    )
+
+
+def _period(swizzle_bits: int) -> int:
+    """Bytes at whose multiples a box may begin in shared memory."""
+    return max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
+
+
 def _boxes(src: Region, shape: tuple[int, ...], panels: Panels, parts: int) -> BulkCopyPlan | None:
     width = src.dtype.bytes
     swizzle_bits, columns, stride = panels.swizzle_bits, panels.columns, panels.stride
-    period = max(SHARED_ALIGNMENT, (8 * CHUNK_BYTES << swizzle_bits) if swizzle_bits else 0)
-    if columns * width % CHUNK_BYTES or columns > MAX_BOX or shape[-1] % columns:
-        return None
-    if stride * width % period:
-        return None
+    period = _period(swizzle_bits)
     extents = dict(zip(src.axes, shape, strict=True))
     rows = src.axes[:-1]
     # Boxes cover whole inner axes; the outermost one that is too long is cut.

@@ -17,9 +17,11 @@ from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
+from tilecore.ir.windows import Windows, windows_by
+from tilecore.passes.roles.window_copies import LOAD_WINDOWS
 from tilecore.passes.turns.teams import teams_of
 from tilecore.target import Target
-from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map
+from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map, map_of_windows
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
 from tilecore_backend_cuda_hopper.overlap import register_counts, words_declared
@@ -75,33 +77,46 @@ def _extra(program: Program, kernel: Kernel) -> KernelExtra:
     return KernelExtra(parameters, facts)
 
 
-MapKey = tuple[str, str, str]
+MapKey = tuple[str, str, str, Windows | None]
 
 
 def tensor_maps(program: Program, kernel: Kernel) -> dict[MapKey, KernelMap]:
-    """The maps that a lane-level kernel needs, by (tensor, box, kind), in order of first use."""
+    """The maps that a lane-level kernel needs, by (tensor, box, kind, windows), in order of first
+    use."""
     found: dict[MapKey, KernelMap] = {}
-    buffers = {b.name: b for b in (*program.params, *program.workspaces) if isinstance(b, Buffer)}
     for stmt in walk_stmts(kernel.body):
         if not isinstance(stmt, Intrinsic) or not stmt.op.startswith("bulk."):
             continue
-        key = _key(stmt)
+        key = _key(stmt, program)
         if key is None or key in found:
             continue
-        tensor, box, kind = key
+        tensor, box, kind, windows = key
         count = sum(other[0] == tensor for other in found)
         name = f"{tensor}__map" if count == 0 else f"{tensor}__map_{count}"
         extents = tuple(int(extent) for extent in box.split("x"))
         bits = int(kind.removeprefix("swizzle"))
-        found[key] = kernel_map(name, buffers[tensor], extents, bits, program.symbols)
+        if windows is not None:
+            found[key] = map_of_windows(name, windows, extents, bits, program.symbols)
+        else:
+            found[key] = kernel_map(name, _buffer(program, tensor), extents, bits, program.symbols)
     return found
 
 
-def _key(stmt: Intrinsic) -> MapKey | None:
+def _buffer(program: Program, name: str) -> Buffer:
+    """The tensor of that name."""
+    tensors = (*program.params, *program.workspaces)
+    return next(b for b in tensors if isinstance(b, Buffer) and b.name == name)
+
+
+def _key(stmt: Intrinsic, program: Program) -> MapKey | None:
     hints = dict(stmt.hints)
     if "tensor" not in hints:
         return None
-    return str(hints["tensor"]), str(hints["box"]), str(hints["kind"])
+    tensor = str(hints["tensor"])
+    windows = None
+    if stmt.op == LOAD_WINDOWS:
+        windows = windows_by(_buffer(program, tensor), stmt.hints)
+    return tensor, str(hints["box"]), str(hints["kind"]), windows
 
 
 _maps: weakref.WeakKeyDictionary[KernelPrinter, dict[MapKey, KernelMap]] = (
@@ -116,7 +131,7 @@ def _maps_of(printer: KernelPrinter) -> dict[MapKey, KernelMap]:
 
 
 def _map_name(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    key = _key(stmt)
+    key = _key(stmt, printer.program)
     assert key is not None
     return _maps_of(printer)[key].name
 
@@ -158,6 +173,16 @@ def _bulk_load(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return (
         f"hopper::{function}({_region(printer, to)}, {name}, {_region(printer, done)}, "
         f"hopper::at({coordinates}));"
+    )
+
+
+def _bulk_load_windows(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    to, done, n, y, x, c, dy, dx = stmt.args
+    pixel = ", ".join(_expr(printer, place) for place in (c, x, y, n))
+    distance = ", ".join(_expr(printer, place) for place in (dx, dy))
+    return (
+        f"hopper::bulk_load_windows({_region(printer, to)}, {_map_name(printer, stmt)}, "
+        f"{_region(printer, done)}, hopper::at({pixel}), hopper::at({distance}));"
     )
 
 
@@ -332,6 +357,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
         "barrier.wait": _barrier("barrier_wait"),
         "bulk.load": _bulk_load,
+        LOAD_WINDOWS: _bulk_load_windows,
         "bulk.store_fragment": _bulk_store_fragment,
         "bulk.store_held": _bulk_store_fragment,
         "bulk.hold_fragment": _bulk_hold_fragment,

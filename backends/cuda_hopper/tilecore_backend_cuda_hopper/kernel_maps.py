@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
+from tilecore.ir.windows import Windows
 from tilecore.passes.async_copies import strides_of
 from tilecore.runtime.sizes import compile_sizes
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES
 from tilecore_backend_cuda_hopper.tensor_map import TensorMap
+from tilecore_backend_cuda_hopper.window_map import WindowMap, window_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class KernelMap:
     """
 
     name: str
-    map: TensorMap
+    map: TensorMap | WindowMap
     symbols: tuple[Var, ...] = ()
 
     @property
@@ -42,7 +44,10 @@ class KernelMap:
 
     def emulate(self, address: int, sizes: dict[str, int]) -> bytes:
         """The structure ``hopper::TensorMap`` of hopper_emulated.h."""
+        walk, pixels = None, 0
         one = self.map
+        if isinstance(one, WindowMap):
+            one, walk, pixels = one.tensor, one.walk, one.pixels
         rank = len(one.shape)
         values = compile_sizes((*one.shape, *one.strides), self.symbols)(
             tuple(sizes[symbol.name] for symbol in self.symbols)
@@ -50,9 +55,10 @@ class KernelMap:
         shape, strides = values[:rank], values[rank : 2 * rank - 1]
         in_bytes = [stride * one.dtype.bytes for stride in reversed(strides)]
         bits = (one.swizzle_bytes // CHUNK_BYTES).bit_length() - 1 if one.swizzle_bytes else 0
+        steps = (walk.lower, walk.upper, walk.stride) if walk is not None else (0, 0, 0)
         packed = struct.pack(
-            "<Q4Q5I5H3B", address, *_padded(in_bytes, 4), *_padded(list(reversed(shape)), 5),
-            *_padded(list(reversed(one.box)), 5), rank, one.dtype.bytes, bits,
+            "<Q4Q5I5H3Bx3hH", address, *_padded(in_bytes, 4), *_padded(list(reversed(shape)), 5),
+            *_padded(list(reversed(one.box)), 5), rank, one.dtype.bytes, bits, *steps, pixels,
         )  # fmt: skip
         return packed.ljust(128, b"\0")
 
@@ -65,6 +71,14 @@ def kernel_map(
     strides = strides_of(buffer.shape, buffer.strides)
     one = TensorMap(buffer.name, buffer.dtype, buffer.shape, strides, box, swizzle_bytes)
     return KernelMap(name, one, symbols)
+
+
+def map_of_windows(
+    name: str, windows: Windows, box: tuple[int, ...], swizzle_bits: int, symbols: tuple[Var, ...]
+) -> KernelMap:
+    """The map of an image; `box` is (windows, channels of one pixel)."""
+    swizzle_bytes = CHUNK_BYTES << swizzle_bits if swizzle_bits else 0
+    return KernelMap(name, window_map(windows, *box, swizzle_bytes), symbols)
 
 
 def _padded(values: list[int], count: int) -> list[int]:

@@ -19,6 +19,7 @@ _ADDED = frozenset(
     {
         "wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster",
         "overlapped_launches",  # griddepcontrol
+        "window_copies",  # im2col mode of the copy engine
         "max_of_three",  # VIMNMX3, of the DPX instructions
     }
 )  # fmt: skip

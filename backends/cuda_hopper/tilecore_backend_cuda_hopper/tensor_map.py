@@ -89,14 +89,25 @@ class TensorMap:
             LaunchError: the address or a stride is misaligned, or an extent is over 2^32.
             ToolchainError: there is no driver to encode with.
         """
+        facts = self.checked(address, sizes)
+        return bytes(128) if facts is None else self._encode(address, *facts)
+
+    def checked(
+        self, address: int, sizes: dict[str, int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Extents, and strides in bytes of all axes but the last; None for an empty tensor.
+
+        Raises:
+            LaunchError: as `encode`.
+        """
         rank = len(self.shape)
         values = self._evaluate(sizes)
         shape, strides = values[:rank], values[rank:]
         if 0 in shape:
-            return bytes(128)
+            return None
         byte_strides = tuple(stride * self.dtype.bits // 8 for stride in strides[:-1])
         self._check(address, shape, byte_strides)
-        return self._encode(address, shape, byte_strides)
+        return shape, byte_strides
 
     def _evaluate(self, sizes: dict[str, int]) -> tuple[int, ...]:
         used = {v for expr in (*self.shape, *self.strides) for v in free_vars(expr)}
@@ -127,14 +138,9 @@ class TensorMap:
     def _encode(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
         import ctypes
 
-        api = _driver()
-        swizzle = f"{self.swizzle_bytes}B" if self.swizzle_bytes else "NONE"
-        fetched = self.l2_bytes
-        if fetched and any(at % fetched for at in (address, *strides)):
-            fetched = min(fetched, LINE_BYTES)
-        promotion = f"L2_{fetched}B" if fetched else "NONE"
+        api = driver_api()
         status, encoded = api.cuTensorMapEncodeTiled(
-            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[self.dtype.name]}"),
+            self.driver_dtype(api),
             len(shape),
             address,
             [api.cuuint64_t(extent) for extent in reversed(shape)],
@@ -142,13 +148,23 @@ class TensorMap:
             [api.cuuint32_t(extent) for extent in reversed(self.box)],
             [api.cuuint32_t(1) for _ in shape],
             api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
-            getattr(api.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}"),
+            self.driver_swizzle(api),
+            promotion_of(api, self.l2_bytes, (address, *strides)),
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
         if int(status) != 0:
             raise LaunchError(f"the driver refuses a tensor map of {self.buffer}", got=status.name)
         return ctypes.string_at(encoded.getPtr(), 128)
+
+    def driver_dtype(self, api: Any) -> Any:
+        """The driver's name of the element type."""
+        name = f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[self.dtype.name]}"
+        return getattr(api.CUtensorMapDataType, name)
+
+    def driver_swizzle(self, api: Any) -> Any:
+        """The driver's name of the pattern in shared memory."""
+        swizzle = f"{self.swizzle_bytes}B" if self.swizzle_bytes else "NONE"
+        return getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}")
 
     def _unsupported(self, what: str, expected: str, got: object) -> UnsupportedError:
         return UnsupportedError(
@@ -156,7 +172,16 @@ class TensorMap:
         )
 
 
-def _driver() -> Any:
+def promotion_of(api: Any, fetched: int, places: tuple[int, ...]) -> Any:
+    """The driver's name for fetching so many bytes on a miss, where rows begin at multiples of
+    them (`places`: the address and the strides); else one line of the cache."""
+    if fetched and any(at % fetched for at in places):
+        fetched = min(fetched, LINE_BYTES)
+    promotion = f"L2_{fetched}B" if fetched else "NONE"
+    return getattr(api.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}")
+
+
+def driver_api() -> Any:
     """The binding of a loaded driver."""
     from cuda.bindings import driver
 

@@ -1,4 +1,4 @@
-"""Kernels around matrix products: scaled, grouped, split among blocks, batched."""
+"""Kernels around matrix products: scaled, grouped, split among blocks, batched, of windows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilecore_conformance import bounds
 from tilecore_conformance.experiment import Experiment
 from tilecore_conformance.programs.families import experiment_of
 from tilecore_kernels import FAMILIES
+from tilecore_kernels.conv2d import Conv2dProblem
 from tilecore_kernels.gemm import GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 from tilecore_kernels.gemm_grouped import GroupedGemmProblem
@@ -124,4 +125,31 @@ def gemv(
     return _products("gemv", problem, config, rng)
 
 
-BUILDERS: tuple[Any, ...] = (scaled_gemm, grouped_gemm, split_gemm, batched_gemm, gemv)
+def conv2d(
+    rng: np.random.Generator,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    windows: list[int] | None = None,
+    dtype: str = "float16",
+    has_bias: bool = False,
+    tile: list[int] | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+) -> Experiment:
+    """Convolution of images; `windows` are kernel, stride, dilation and border."""
+    problem = Conv2dProblem(n, h, w, c, f, *(windows or [3, 1, 1, 1]), dtype, has_bias=has_bias)
+    config = GemmConfig(*(tile or [64, 64, 64]), num_stages, threads)
+    arrays = FAMILIES["conv2d"].inputs(problem, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        (size,) = FAMILIES["conv2d"].reference(problem, *map(np.abs, arrays))
+        terms = problem.product[2] + has_bias
+        return [bounds.contraction(values[0], size, terms, dtype, "float32", dtype)]
+
+    return experiment_of("conv2d", problem, config, arrays, allowed)
+
+
+BUILDERS: tuple[Any, ...] = (scaled_gemm, grouped_gemm, split_gemm, batched_gemm, gemv, conv2d)

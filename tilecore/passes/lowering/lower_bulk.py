@@ -11,9 +11,11 @@ from tilecore.errors import LoweringError
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, BulkPiece
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, binary, const
+from tilecore.ir.expr import Call, Expr, Select, as_dtype, binary, const, dtype_of_expr
 from tilecore.ir.stmts import Block, Copy, Intrinsic, Stmt
+from tilecore.ir.windows import windows_of
 from tilecore.passes.lowering.lane_scope import LANE, LaneScope
+from tilecore.passes.roles.window_copies import LOAD_WINDOWS, matrix
 
 
 def lower_bulk_load(stmt: Intrinsic, scope: LaneScope) -> Block:
@@ -53,6 +55,55 @@ def lower_bulk_load(stmt: Intrinsic, scope: LaneScope) -> Block:
             for start, shift, step in zip(src.starts, piece.at, further, strict=True)
         )
         result.append(Intrinsic("bulk.load", (to, done, *at), hints, stmt.loc))
+    return tuple(result)
+
+
+def lower_bulk_windows(stmt: Intrinsic, scope: LaneScope) -> Block:
+    """Lower ``bulk.load_windows`` of (image, destination region, row, column, barrier).
+
+    A piece is pixels of windows that follow one another, by channels of one pixel in them. Its
+    coordinates are the first window's first pixel and the distance to the pixel that is read:
+    ``(dst, barrier, n, y, x, c, dy, dx)``. Columns behind the last window's are read behind the
+    last image, where there are zeros.
+
+    Raises:
+        LoweringError: the backend does not take the copy any more.
+    """
+    windows, dst, row, column = windows_of(stmt)
+    barrier = stmt.args[-1]
+    assert isinstance(barrier, Region)
+    src = Region(matrix(windows, f"{windows.image.name}_windows"), (row, column), dst.shape)
+    plan: BulkCopyPlan | None = scope.context.hooks.call(
+        "tilecore_plan_bulk_copy",
+        request=AsyncCopyRequest(Copy(src, dst), scope.kernel, windows=windows),
+        target=scope.context.target,
+    )
+    if plan is None or plan.refused:
+        raise LoweringError(f"no bulk copy of windows of {windows.image.name}", loc=stmt.loc)
+    first = scope.plain_offset(dst.buffer, dst.starts)
+    done = Region(
+        scope.lane_buffer(barrier.buffer), (scope.offset(barrier.buffer, barrier.starts),), (None,)
+    )
+    hints = (
+        *stmt.hints, ("box", "x".join(str(extent) for extent in plan.box)), ("kind", plan.kind),
+        ("tensor", windows.image.name),
+    )  # fmt: skip
+    result: list[Stmt] = []
+    for piece in plan.pieces:
+        offset = _sum(scope, first, piece.offset, 0)
+        to = Region(scope.lane_buffer(dst.buffer), (offset,), (None,))
+        at = windows.place(
+            *(
+                binary("add", start, const(shift, dtype_of_expr(start)))
+                for start, shift in zip((row, column), piece.at, strict=True)
+            )
+        )
+        dtype = dtype_of_expr(at.n)
+        behind = as_dtype(windows.image.shape[0], dtype)
+        image = Select(at.column_fits, at.n, behind, dtype)
+        below = Select(at.column_fits, at.dy, const(0, dtype), dtype)
+        places = (scope.simplify(c) for c in (image, at.y, at.x, at.c, below, at.dx))
+        result.append(Intrinsic(LOAD_WINDOWS, (to, done, *places), tuple(sorted(hints)), stmt.loc))
     return tuple(result)
 
 

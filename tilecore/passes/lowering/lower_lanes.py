@@ -48,6 +48,7 @@ from tilecore.passes.lowering.lower_bulk import (
     lower_bulk_hold_fragment,
     lower_bulk_load,
     lower_bulk_store_fragment,
+    lower_bulk_windows,
 )
 from tilecore.passes.lowering.lower_contraction import lower_gemm
 from tilecore.passes.lowering.lower_elementwise import lower_nest, lower_uniform
@@ -60,6 +61,7 @@ from tilecore.passes.lowering.lower_reduction import (
 from tilecore.passes.lowering.skip_scaling import skip_unit_scaling
 from tilecore.passes.masks import skip_full_masks
 from tilecore.passes.reduction_plan import reduce_of
+from tilecore.passes.roles.window_copies import LOAD_WINDOWS
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel
 from tilecore.passes.turns.teams import is_team, team_of, teams_of
 
@@ -209,6 +211,8 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_async_copy(stmt, scope)
     if stmt.op == "bulk.load":
         return lower_bulk_load(stmt, scope)
+    if stmt.op == LOAD_WINDOWS:
+        return lower_bulk_windows(stmt, scope)
     if stmt.op in ("bulk.store_fragment", "bulk.store_held"):
         return lower_bulk_store_fragment(stmt, scope)
     if stmt.op == "bulk.hold_fragment":

@@ -25,6 +25,7 @@ from tilecore.ir.stmts import (
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.producers import any_writes
 from tilecore.passes.roles.ring import Group, Ring, inlined
+from tilecore.passes.roles.window_copies import WindowCopy, source_of
 from tilecore.passes.scopes import Names, bytes_of
 
 
@@ -40,6 +41,7 @@ class BulkCopies:
         known: variables that every warp can compute.
         slotted: author's buffer name -> the buffer with slots.
         stages: names of the buffers through which fragments leave.
+        refusals: shared buffer -> why the copy engine does not fill it with windows.
     """
 
     def __init__(self, kernel: Kernel, names: Names, context: Context) -> None:
@@ -51,6 +53,7 @@ class BulkCopies:
         self.known: set[Var] = set(kernel.grid_vars)
         self.slotted: dict[str, Buffer] = {}
         self.stages: set[str] = set()
+        self.refusals: dict[str, str] = {}
 
     def is_pure(self, value: Expr) -> bool:
         """True when every warp can compute a value at the kernel's start."""
@@ -124,18 +127,23 @@ class BulkCopies:
 
     def is_bulk(self, copy: Copy) -> bool:
         """True when the copy engine takes the copy, and its source does not change."""
-        if any_writes(self.kernel.body, copy.src.buffer):
+        if any_writes(self.kernel.body, source_of(copy)):
             return False
         return self.bulk_plan(copy) is not None
 
     def bulk_plan(self, copy: Copy, parts: int = 1) -> BulkCopyPlan | None:
         """The backend's answer to a copy, with the layouts of now."""
         trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
-        return self.context.hooks.call(
+        windows = copy.windows if isinstance(copy, WindowCopy) else None
+        plan = self.context.hooks.call(
             "tilecore_plan_bulk_copy",
-            request=AsyncCopyRequest(copy, trial, parts),
+            request=AsyncCopyRequest(copy, trial, parts, windows),
             target=self.context.target,
         )
+        if plan is None or not plan.refused:
+            return plan
+        self.refusals[copy.dst.buffer.name] = plan.refused
+        return None
 
     def ring(self, copies: tuple[Copy, ...], slots: int, loop: For | None) -> Ring:
         """Slots for every destination of a group, and their barriers; one slot without a loop."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Expr, Var, binary, const
-from tilecore.ir.stmts import Copy, For, If, Intrinsic, Let, Stmt
+from tilecore.ir.stmts import Copy, For, If, Let, Stmt
 from tilecore.passes.roles.ring import Group, Ring, substituted
+from tilecore.passes.roles.window_copies import bulk_load
 from tilecore.passes.scopes import Names, bytes_of
 
 
@@ -49,7 +50,7 @@ def producer_loop(
 
 def load_alone(copy: Copy, ring: Ring, dst: Region, step: Expr) -> list[Stmt]:
     """A copy with a ring of its own, into `dst`, its slot of step number `step`."""
-    load = Intrinsic("bulk.load", (copy.src, dst, ring.full_at(step)), (), copy.loc)
+    load = bulk_load(copy, copy.src, dst, ring.full_at(step))
     return [ring.wait_empty(step), ring.expect(step, bytes_of(copy.dst)), load]
 
 
@@ -64,5 +65,5 @@ def load_group(loop: For, group: Group, iteration: Expr, step: Expr) -> list[Stm
         src = substituted(copy.src, lets, {loop.var: at})
         dst = ring.slot(substituted(copy.dst, lets, {loop.var: at}), buffer, step)
         hints = (("parts", ring.sharers),) if number in group.shared else ()
-        result.append(Intrinsic("bulk.load", (src, dst, ring.full_at(step)), hints, copy.loc))
+        result.append(bulk_load(copy, src, dst, ring.full_at(step), hints))
     return result

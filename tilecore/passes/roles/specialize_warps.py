@@ -15,8 +15,10 @@ slot, and copies that are first read together in one group:
         bulk.load A, B -> slot k % S                    barrier.arrive empty[(k - 1) % S]
 
 A turn is ``k / S % 2``. Kernels that do not fit are left as they are; `pipeline_loops` then
-overlaps their copies with the warps that they have. Runs after fragments have their layouts: these
-count the author's threads, which the hint ``tile_threads`` keeps; the consumer warps come first.
+overlaps their copies with the warps that they have. Windows of an image (``tile.windows``) are
+copies that only the copy engine can make: where it does not, lanes gather them. Runs after
+fragments have their layouts: these count the author's threads, which the hint ``tile_threads``
+keeps; the consumer warps come first.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from tilecore.ir.stmts import (
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.contraction import select_atom
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
+from tilecore.passes.gather_windows import is_windows
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.masks import GROUP, group_number, steps_of_groups
 from tilecore.passes.plan_shared_memory import size_of
@@ -71,6 +74,7 @@ from tilecore.passes.roles.ring import FIRST_LANE, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
 from tilecore.passes.roles.taken_tiles import TileWalk, taken_ring
+from tilecore.passes.roles.window_copies import as_copies, gathered_because, has_window_copies
 from tilecore.passes.scopes import (
     Names,
     kernel_ranges,
@@ -88,6 +92,13 @@ def specialize_warps(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
+        if not any(is_windows(stmt) for stmt in walk_stmts(kernel.body)):
+            return Specializer(kernel, names, context).run() or kernel
+        trial = Specializer(as_copies(kernel, names), names, context)
+        found = trial.run()
+        if found is not None and not has_window_copies(found):
+            return found
+        kernel = gathered_because(kernel, names, trial.refusals)
         return Specializer(kernel, names, context).run() or kernel
 
     return per_kernel(program, visit)

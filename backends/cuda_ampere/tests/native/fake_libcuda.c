@@ -86,6 +86,23 @@ Status cuTensorMapEncodeTiled(uint64_t* map, int dtype, unsigned rank, void* add
   return interleave || fill;
 }
 
+Status cuTensorMapEncodeIm2col(uint64_t* map, int dtype, unsigned rank, void* address,
+                               const uint64_t* extents, const uint64_t* strides, const int* lower,
+                               const int* upper, unsigned channels, unsigned pixels,
+                               const unsigned* steps, int interleave, int swizzle, int promotion,
+                               int fill) {
+  uint64_t* word = map;
+  *word++ = dtype | rank << 8 | swizzle << 16 | promotion << 24;
+  *word++ = (uint64_t)address;
+  for (unsigned i = 0; i < rank; ++i) *word++ = extents[i];
+  for (unsigned i = 0; i + 1 < rank; ++i) *word++ = strides[i];
+  for (unsigned i = 0; i + 2 < rank; ++i) *word++ = (uint32_t)lower[i] | (uint64_t)upper[i] << 32;
+  *word++ = channels | (uint64_t)pixels << 32;
+  *word = 0;
+  for (unsigned i = 0; i < rank; ++i) *word |= (uint64_t)steps[i] << 8 * i;
+  return interleave || fill;
+}
+
 Status cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* found) {
   char versioned[128];
   snprintf(versioned, sizeof versioned, "%s_v2", name);

@@ -20,7 +20,11 @@ struct alignas(64) TensorMap {
   uint8_t rank;
   uint8_t element_bytes;
   uint8_t swizzle_bits;  // 0, or log2 of the 16-byte chunks of a row
-  uint8_t unused[55];
+  // Of an image, whose box is one pixel's channels: where windows begin along width and height, from
+  // the image's first pixel and its last one; from one to the next; windows of one copy, else 0.
+  int16_t lower, upper, step;
+  uint16_t pixels;
+  uint8_t unused[46];
 };
 static_assert(sizeof(TensorMap) == 128, "as large as the device's");
 
@@ -72,6 +76,9 @@ inline void cluster_sync(TC_HERE) {
 // For one block (`blocks` = 0: the lane's own) or for the first `blocks` of the cluster.
 void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
               int blocks, int text_line);
+// From the windows of an image (`map.pixels`): `at` is (c, x, y, n), `distance` (dx, dy).
+void tma_load_windows(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at,
+                      const int* distance, int text_line);
 // `add` adds so many bytes of elements to global memory; without it they are stored.
 using Adder = void (*)(void* to, const uint8_t* from, int bytes);
 void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, Adder add,
@@ -94,6 +101,12 @@ template <int blocks, class T, int n>
 inline void bulk_load_shared(tc::shared_pointer<T> to, const TensorMap& map,
                              tc::shared_pointer<uint64_t> barrier, At<n> where, TC_HERE) {
   tma_load(to.place, map, barrier.place, where.v, n, blocks, text_line);
+}
+template <class T>
+inline void bulk_load_windows(tc::shared_pointer<T> to, const TensorMap& map,
+                              tc::shared_pointer<uint64_t> barrier, At<4> pixel, At<2> distance,
+                              TC_HERE) {
+  tma_load_windows(to.place, map, barrier.place, pixel.v, distance.v, text_line);
 }
 template <class T, int n>
 inline void bulk_store(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {

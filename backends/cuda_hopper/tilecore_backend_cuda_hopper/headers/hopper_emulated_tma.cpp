@@ -129,20 +129,20 @@ Stores& stores_of(const LaneHead& lane) {
 
 }  // namespace
 
-void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
-              int blocks, int text_line) {
-  if (!is_legal(to, map, rank, text_line)) tc::emulator::abandon();
-  const int width = row_bytes(map), rows = box_rows(map);
-  const uint32_t bytes = uint32_t(width * rows);
-  auto* data = static_cast<uint8_t*>(calloc(bytes, 1));
-  for (int row = 0; row < rows; ++row) {
-    const Row part = row_at(map, at, row);
-    for_pieces(part, map.element_bytes, [&](int byte, int count) {
-      const void* from = tc::emulator::global_read(
-          reinterpret_cast<const void*>(part.address + uint64_t(byte)), uint32_t(count), text_line);
-      memcpy(data + swizzled(map, row * width + part.skipped + byte), from, size_t(count));
-    });
-  }
+namespace {
+
+// Row `row` of a box, read from global memory into `data`, which is arranged as shared memory is.
+void read_row(const TensorMap& map, const Row& part, int row, uint8_t* data, int text_line) {
+  for_pieces(part, map.element_bytes, [&](int byte, int count) {
+    const void* from = tc::emulator::global_read(
+        reinterpret_cast<const void*>(part.address + uint64_t(byte)), uint32_t(count), text_line);
+    memcpy(data + swizzled(map, row * row_bytes(map) + part.skipped + byte), from, size_t(count));
+  });
+}
+
+// `data` on its way, to the lane's own block (`blocks` = 0) or to so many of the cluster.
+void send(SharedPlace to, SharedPlace barrier, const uint8_t* data, uint32_t bytes, int blocks,
+          int text_line) {
   for (int block = 0; block < (blocks > 0 ? blocks : 1); ++block) {
     if (blocks > 0) to.rank = barrier.rank = block;
     tc::emulator::begin_async_write(to, bytes, text_line);
@@ -152,6 +152,56 @@ void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const i
                   text_line};
     tc::emulator::enqueue_async(perform_delivery, &work, sizeof work);
   }
+}
+
+// The rules of the instruction for windows; the name of the first one that is broken, or null.
+const char* broken_window_rule(const TensorMap& map, const int* at, const int* distance) {
+  if (map.pixels < 1 || map.pixels > 1024) return "1 to 1024 windows";
+  if (map.step < 1 || map.step > 8) return "windows 1 to 8 pixels apart";
+  if (map.lower < -128 || map.lower > 127 || map.upper < -128 || map.upper > 127)
+    return "corners from -128 to 127";
+  for (int side = 0; side < 2; ++side) {
+    if (distance[side] < 0 || distance[side] > 255) return "distances from 0 to 255";
+    const int last = int(map.sizes[1 + side]) - 1 + map.upper;
+    if (at[1 + side] < map.lower || at[1 + side] > last) return "a first pixel where windows begin";
+    if ((at[1 + side] - map.lower) % map.step != 0) return "a first pixel at a whole step";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
+              int blocks, int text_line) {
+  if (!is_legal(to, map, rank, text_line)) tc::emulator::abandon();
+  const int rows = box_rows(map);
+  const uint32_t bytes = uint32_t(row_bytes(map) * rows);
+  auto* data = static_cast<uint8_t*>(calloc(bytes, 1));
+  for (int row = 0; row < rows; ++row) read_row(map, row_at(map, at, row), row, data, text_line);
+  send(to, barrier, data, bytes, blocks, text_line);
+  free(data);
+}
+
+void tma_load_windows(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at,
+                      const int* distance, int text_line) {
+  if (!is_legal(to, map, 4, text_line)) tc::emulator::abandon();
+  if (const char* rule = broken_window_rule(map, at, distance)) {
+    report(tc::emulator::here(), Fault::shared_misaligned, text_line, 0,
+           "a copy of windows from pixel (%d, %d), (%d, %d) further on, needs %s", at[1], at[2],
+           distance[0], distance[1], rule);
+    tc::emulator::abandon();
+  }
+  const uint32_t bytes = uint32_t(row_bytes(map) * map.pixels);
+  auto* data = static_cast<uint8_t*>(calloc(bytes, 1));
+  int x = at[1], y = at[2], n = at[3];
+  for (int pixel = 0; pixel < map.pixels; ++pixel) {
+    const int read[4] = {at[0], x + distance[0], y + distance[1], n};
+    read_row(map, row_at(map, read, 0), pixel, data, text_line);
+    x += map.step;
+    if (x > int(map.sizes[1]) - 1 + map.upper) x = map.lower, y += map.step;
+    if (y > int(map.sizes[2]) - 1 + map.upper) y = map.lower, n += 1;
+  }
+  send(to, barrier, data, bytes, 0, text_line);
   free(data);
 }
 

@@ -85,6 +85,15 @@ TC_DEVICE void bulk_load_shared(T* destination, const TensorMap& map, uint64_t* 
     tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1], c[2], c[3]);
   else tc::tma_load_multicast(to, map, done, policy, all, c[0], c[1], c[2], c[3], c[4]);
 }
+// Windows of an image: the first pixel is (c, x, y, n); pixels (dx, dy) further on are read.
+template <class T>
+TC_DEVICE void bulk_load_windows(T* destination, const TensorMap& map, uint64_t* barrier, At<4> pixel,
+                                 At<2> distance) {
+  const int* p = pixel.v;
+  tc::tma_load_windows(tc::shared_address(destination), map, tc::shared_address(barrier),
+                       tc::kEvictNormal, p[0], p[1], p[2], p[3], tc::u16(distance.v[0]),
+                       tc::u16(distance.v[1]));
+}
 template <class T, int n>
 TC_DEVICE void bulk_store(const TensorMap& map, T* source, At<n> where) {
   const u32 from = tc::shared_address(source);

@@ -75,6 +75,17 @@ TC_DEVICE void tma_load_multicast(u32 destination, const TensorMap& map, u32 bar
                : "memory");
 }
 
+// The same from windows of an image (a map in im2col mode): pixels from (w, h) of image n on, window by
+// window, each read `dw`, `dh` further on; channels from c. Pixels outside the image arrive as zeros.
+TC_DEVICE void tma_load_windows(u32 destination, const TensorMap& map, u32 barrier, u64 policy, int c,
+                                int w, int h, int n, u16 dw, u16 dh) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], {%8, %9}, %3;" ::TC_TMA_BASE,
+      "l"(policy), "r"(c), "r"(w), "r"(h), "r"(n), "h"(dw), "h"(dh)
+      : "memory");
+}
+
 // Copy one box from shared to global memory; parts outside the tensor are dropped.
 #define TC_TMA_STORE_TEXT(RANK, COORDS) \
   "cp.async.bulk.tensor." RANK ".global.shared::cta.bulk_group [%0, {" COORDS "}], [%1];"
