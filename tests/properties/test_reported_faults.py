@@ -211,6 +211,67 @@ def test_slices_and_padded_rows_in_tile_operations(threads: int, backend: str) -
         np.testing.assert_array_equal(left, right)
 
 
+# --- edges ------------------------------------------------------------------------------------
+
+
+def beyond_both_ends(threads: int, stages: int) -> Any:
+    """Tiles that begin before a buffer or end past it, in global memory and on the chip."""
+
+    @T.prim_func
+    def main(
+        x: T.Tensor((32, 24), "float32"),
+        places: T.Tensor((4,), "int32"),
+        loaded: T.Tensor((4, 16, 8), "float32"),
+        stored: T.Tensor((4, 32, 24), "float32"),
+        product: T.Tensor((4, 16, 16), "float32"),
+        moved: T.Tensor((4, 32, 24), "float32"),
+        sums: T.Tensor((4, 16), "float32"),
+    ):
+        with T.Kernel(4, threads=threads) as b:
+            at = places[b]
+            tile = T.alloc_shared((16, 8), "float32")
+            first = T.alloc_shared((16, 16), "float32")
+            second = T.alloc_shared((16, 16), "float32")
+            c = T.alloc_fragment((16, 16), "float32")
+            whole = T.alloc_shared((32, 24), "float32")
+            other = T.alloc_shared((32, 24), "float32")
+            row = T.alloc_fragment((16,), "float32")
+            T.annotate_safe_value({x: -3})
+            T.copy(x[at, at - 3], tile)
+            T.copy(tile, loaded[b, 0, 0])
+            T.copy(tile, stored[b, at - 1, at - 9])
+            T.fill(stored[b, at - 8 : at - 4, at - 1 : at + 2], 7)
+            T.clear(c)
+            for k in T.Pipelined(3, num_stages=stages):
+                T.copy(x[at + k * 8 - 8, at - 16 + k * 8], first)
+                T.copy(x[k * 16 - 16, at], second)
+                T.gemm(first, second, c)
+            T.copy(c, product[b, 0, 0])
+            T.copy(x, whole)
+            T.fill(other, 5)
+            T.copy(whole, other[at - 1 : at + 31, at : at + 24])
+            T.copy(whole[at : at + 8, at - 3 : at + 5], other[0:8, 0:8])
+            T.copy(other, moved[b, 0, 0])
+            T.reduce_sum(whole[at : at + 16, at : at + 8], row, dim=1)
+            T.copy(row, sums[b, 0])
+
+    return main
+
+
+@each_backend
+def test_tiles_that_begin_before_a_buffer_or_end_past_it(backend: str) -> None:
+    x, places = whole_numbers(32, 24), np.array([-20, -1, 12, 35], np.int32)
+    around = np.full((200, 200), -3.0, np.float32)
+    around[80:112, 80:104] = x
+    loaded = np.stack([around[80 + at : 96 + at, 77 + at : 85 + at] for at in places])
+    shapes = ((4, 16, 8), (4, 32, 24), (4, 16, 16), (4, 32, 24), (4, 16))
+    for threads, stages in ((64, 0), (128, 2)):
+        outputs = [np.zeros(shape, np.float32) for shape in shapes]
+        agree(backend, beyond_both_ends(threads, stages), x, places, *outputs)
+        kernel_on(backend, beyond_both_ends(threads, stages))(x, places, *outputs)
+        np.testing.assert_array_equal(outputs[0], loaded)
+
+
 # --- sizes ------------------------------------------------------------------------------------
 
 

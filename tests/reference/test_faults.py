@@ -39,7 +39,6 @@ def execute(body, n=3, **options):
         ("let v = x[n - 4]\nx[0] = v", "reads outside buffer x"),
         ("let v = x[block.thread()]", "got [8]"),
         ("let v = n // (n - 3)", "floordiv by zero"),
-        ("shared s: float32[4]\ncopy x[n - 4:+4] -> s[:]", "starts before the buffer"),
         ("if block.thread() < 5 {\nsync_block()\n}", "not all lanes"),
     ],
 )

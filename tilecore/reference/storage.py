@@ -140,26 +140,20 @@ class Storage:
     # --- rectangular pieces of a storage without a prefix --------------------------------------
 
     def window(self, starts: list[int], extents: list[int | None]) -> Window:
-        """The part of a region that is inside the shape.
-
-        Raises:
-            EmulatorFault: a start is negative.
-        """
+        """The part of a region that is inside the shape."""
         index: list[int | slice] = []
         place: list[slice] = []
         shape: list[int] = []
         is_empty = False
         for start, extent, size in zip(starts, extents, self.shape, strict=True):
-            if start < 0:
-                reason = f"a region of {self.buffer.name} starts before the buffer"
-                raise EmulatorFault(reason, expected="a start of 0 or more", got=start)
             if extent is None:
-                is_empty |= start >= size
+                is_empty |= not 0 <= start < size
                 index.append(start)
             else:
-                inside = max(0, min(extent, size - start))
-                index.append(slice(start, start + inside))
-                place.append(slice(0, inside))
+                first = max(0, start)
+                stop = max(first, min(start + extent, size))
+                index.append(slice(first, stop))
+                place.append(slice(first - start, stop - start))
                 shape.append(max(0, extent))
         return Window(tuple(index), tuple(place), tuple(shape), is_empty)
 

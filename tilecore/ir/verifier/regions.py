@@ -11,7 +11,8 @@ from tilecore.ir.verifier.state import State
 
 
 def check_region(region: Region, state: State) -> None:
-    """A region has an entry per axis, and starts inside its buffer where that is known.
+    """A region has an entry per axis. Where it begins and ends is free: what lies outside its
+    buffer is guarded, and an iteration that is taken out of its loop may be all outside.
 
     Raises:
         TilecoreError: of the class that `State.fail` chooses.
@@ -22,8 +23,6 @@ def check_region(region: Region, state: State) -> None:
         state.fail(f"a region of {buffer.name} has the wrong rank", buffer.rank, len(region.starts))
     for start, extent in zip(region.starts, region.extents, strict=True):
         check_integer(start, state, f"a region's start in {buffer.name}")
-        if isinstance(start, Const) and start.value < 0:
-            state.fail(f"a region starts before {buffer.name}", "0 or more", start.value)
         if extent is not None:
             check_integer(extent, state, f"a region's extent in {buffer.name}")
             if isinstance(extent, Const) and extent.value < 0:
