@@ -138,7 +138,7 @@ def _templates() -> Iterator[tuple[str, str]]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
                 continue
             first = node.args[0]
-            if node.func.id in ("fail", "refuse") and isinstance(
+            if node.func.id in ("fail", "refuse", "misuse") and isinstance(
                 first, ast.Constant | ast.JoinedStr
             ):
                 yield f"{path.name}:{node.lineno}", _template(first)

@@ -119,7 +119,9 @@ class JitFunction:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise misuse(
                     f"size {name} must be an integer",
+                    expected="an int for a T.const size that no tensor is given for",
                     got=value,
+                    hint="tensors are given by the names of their parameters",
                     loc=function_loc(self.function),
                     kind=ArgumentError,
                 )

@@ -88,9 +88,19 @@ def match_shapes(src: Region, dst: Region, what: str) -> tuple[Region, Region]:
                 f"shapes differ in {what}",
                 expected=f"{shape_text(dst.shape)} as {dst.buffer.name}",
                 got=f"{shape_text(src.shape)} of {src.buffer.name}",
-                hint="extents must be equal, up to axes of extent 1",
+                hint=_how_to_match(a, b),
             )
     return _drop(src, drop_left), _drop(dst, drop_right)
+
+
+def _how_to_match(a: Expr | None, b: Expr | None) -> str:
+    """What to do about two extents that differ."""
+    if any(extent is not None and not isinstance(extent, Const) for extent in (a, b)):
+        return (
+            "where an extent is known only at run time, say where the tile begins, as A[i, j]: the"
+            " other side gives the extents, and what lies outside of A is guarded"
+        )
+    return "extents must be equal, up to axes of extent 1; a T.Parallel loop can repeat elements"
 
 
 def _drop(region: Region, axes: set[int]) -> Region:
