@@ -12,7 +12,7 @@ import tilecore
 import tilecore.language as T
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.families import families
-from tilecore.hooks.manager import installed_backends
+from tilecore.hooks.manager import hooks_of, installed_backends, targets_of
 
 CASES = [(family, backend) for family, (_, backends) in families().items() for backend in backends]
 NUMBERS = np.random.default_rng(5).integers(0, 2**32, (3, 64)).astype(np.uint32)
@@ -60,6 +60,28 @@ def test_extras_compute_what_they_say(family: str, backend: str) -> None:
         y = np.zeros(64, np.uint32)
         tilecore.compile(program(language, value), backend, device="emulator")(NUMBERS, y)
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(("family", "backend"), CASES)
+def test_extras_become_device_code(family: str, backend: str) -> None:
+    info = hooks_of(backend).call("tilecore_probe_toolchain", target=targets_of(backend)[0])
+    if info is None or info.missing:
+        pytest.skip(f"no toolchain of {backend}")
+    language = importlib.import_module(f"tilecore.language.{family}")
+    for value, _ in EXTRAS[family]:
+        (resources,) = tilecore.compile(program(language, value), backend).resources
+        assert resources.spill_bytes == 0
+
+
+ELSEWHERE = {"cuda": {"l2_prefetch"}}
+"""Extras that are no values; backends/cuda_ampere/tests/test_l2_prefetch.py."""
+
+
+@pytest.mark.parametrize("family", sorted(families()))
+def test_every_extra_has_a_case(family: str) -> None:
+    module = importlib.import_module(families()[family][0])
+    used = {name for value, _ in EXTRAS[family] for name in value.__code__.co_names}
+    assert used | ELSEWHERE.get(family, set()) == set(module.__all__)
 
 
 @pytest.mark.parametrize("family", sorted(families()))
