@@ -16,6 +16,8 @@ Text form: docs in ``printer.py``. Semantics (what every backend must do):
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,8 +43,14 @@ MATH_OPS = frozenset({
 })  # fmt: skip
 
 
+class _Remembered:
+    """A place for what a node has computed of itself; no field, so no part of its value."""
+
+    __slots__ = ("_hash",)
+
+
 @dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(_Remembered):
     """Base of all expressions. Every subclass has a ``dtype``."""
 
     @property
@@ -102,6 +110,15 @@ class Binary(Expr):
     def children(self) -> tuple[Expr, ...]:
         """See `Expr.children`."""
         return (self.a, self.b)
+
+    def __hash__(self) -> int:
+        """Of the whole tree, computed once: sums are looked up at every step of a rewrite."""
+        try:
+            return self._hash
+        except AttributeError:
+            value = hash((self.op, self.a, self.b))
+            object.__setattr__(self, "_hash", value)
+            return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +238,24 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     Raises:
         VerifyError: unknown operation, or operands of different dtypes.
     """
-    from tilecore.ir.fold import fold_binary
-
     if op not in BINARY_OPS:
         raise VerifyError("unknown binary operation", expected=sorted(BINARY_OPS), got=op)
     a_dtype, b_dtype = dtype_of_expr(a), dtype_of_expr(b)
-    if {a_dtype, b_dtype} == _INDEX_DTYPES and op not in ("shl", "shr"):
-        a, b, a_dtype = widened(a), widened(b), int64
-    elif a_dtype != b_dtype and op not in ("shl", "shr"):
-        raise VerifyError(f"operands of {op} differ in dtype", expected=a_dtype, got=b_dtype)
+    if a_dtype is not b_dtype and op not in ("shl", "shr"):
+        if {a_dtype, b_dtype} == _INDEX_DTYPES:
+            a, b, a_dtype = widened(a), widened(b), int64
+        elif a_dtype != b_dtype:
+            raise VerifyError(f"operands of {op} differ in dtype", expected=a_dtype, got=b_dtype)
     dtype = boolean if op in COMPARISON or op in LOGICAL else a_dtype
-    return fold_binary(op, a, b, dtype)
+    return _folding()(op, a, b, dtype)
+
+
+@functools.cache
+def _folding() -> Callable[[str, Expr, Expr, DType], Expr]:
+    """`fold_binary`, whose module needs this one."""
+    from tilecore.ir.fold import fold_binary
+
+    return fold_binary
 
 
 def widened(index: Expr) -> Expr:
@@ -291,13 +315,17 @@ def rebuild(expr: Expr, children: tuple[Expr, ...]) -> Expr:
 
 def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     """Rewrite bottom-up: `visit` sees each node with rewritten children; None keeps it."""
-    children = expr.children
-    if children:
-        new = tuple(transform(child, visit) for child in children)
-        if any(a is not b for a, b in zip(new, children, strict=True)):
+    old = expr
+    if type(expr) is Binary:  # nearly all nodes that have children
+        a, b = transform(expr.a, visit), transform(expr.b, visit)
+        if a is not expr.a or b is not expr.b:
+            expr = binary(expr.op, a, b)
+    elif children := expr.children:
+        new = tuple([transform(child, visit) for child in children])
+        if any(map(operator.is_not, new, children)):
             expr = rebuild(expr, new)
-            if not expr.children:
-                return expr  # folded to a leaf, which was visited as somebody's child
+    if expr is not old and not expr.children:
+        return expr  # folded to a leaf, which was visited as somebody's child
     result = visit(expr)
     return expr if result is None else result
 

@@ -67,17 +67,27 @@ class Knowledge:
     sizes: frozenset[str] = frozenset()
     facts: tuple[Linear, ...] = ()
     _sums: dict[Expr, Linear] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _intervals: dict[Expr, Interval] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     # --- intervals -----------------------------------------------------------------------------
 
     def interval(self, expr: Expr) -> Interval:
         """Inclusive bounds of an integer or bool expression (of its wrapped value)."""
-        dtype = dtype_of_expr(expr)
-        everything = dtype_interval(dtype)
         if isinstance(expr, Const):
             return int(expr.value), int(expr.value)
         if isinstance(expr, Var):
+            everything = dtype_interval(expr.dtype)
             return clip(self.bounds.get(expr.name, everything), promised(expr))
+        known = self._intervals.get(expr)
+        if known is None:
+            known = self._intervals[expr] = self._found(expr)
+        return known
+
+    def _found(self, expr: Expr) -> Interval:
+        """`interval` of what has parts."""
+        everything = dtype_interval(dtype_of_expr(expr))
         exact = self._exact(expr)
         if exact is None:
             return everything

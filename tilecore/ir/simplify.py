@@ -11,6 +11,7 @@ import math
 
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import (
+    COMPARISON,
     FALSE,
     TRUE,
     Binary,
@@ -64,20 +65,9 @@ def known_multiple(expr: Expr, ranges: Ranges = NOTHING_KNOWN) -> int:
 
 def simplify_node(node: Expr, ranges: Ranges, apart: bool = False) -> Expr | None:
     """One node over simplified children; None when no rule applies."""
+    if isinstance(node, Binary):
+        return _binary(node, ranges, apart)
     match node:
-        case Binary(op="floordiv" | "floormod" as op, a=a, b=b) if dtype_of_expr(a).is_int:
-            return _divide(op, a, b, ranges, apart)
-        case Binary(op="min" | "max" as op, a=a, b=b) if dtype_of_expr(a).is_int:
-            return _pick(op, a, b, ranges)
-        case Binary(op="add" | "sub" | "mul", a=a) if dtype_of_expr(a).is_int:
-            return None if apart else _shorter_sum(node, ranges)
-        case Binary(op="eq" | "ne" | "lt" | "le" | "gt" | "ge", a=a) if dtype_of_expr(a).is_int:
-            return _decided(node, ranges)
-        case Binary(op="and" | "or", a=a, b=b):
-            return a if a == b else None
-        case Binary(op="bitand", a=a, b=Const(value=mask), dtype=dtype) if dtype.is_int:
-            is_low_bits = mask > 0 and int(mask) & (int(mask) + 1) == 0
-            return _masked(a, int(mask), ranges) if is_low_bits else None
         case Unary():
             return _unary(node)
         case Cast():
@@ -86,6 +76,26 @@ def simplify_node(node: Expr, ranges: Ranges, apart: bool = False) -> Expr | Non
             return _select(node, ranges)
         case _:
             return _constant_if_known(node, ranges)
+
+
+def _binary(node: Binary, ranges: Ranges, apart: bool) -> Expr | None:
+    op, a, b = node.op, node.a, node.b
+    if op in ("and", "or"):
+        return a if a == b else None
+    if dtype_of_expr(a).is_int:
+        if op in ("add", "sub", "mul"):
+            return None if apart else _shorter_sum(node, ranges)
+        if op in ("floordiv", "floormod"):
+            return _divide(op, a, b, ranges, apart)
+        if op in ("min", "max"):
+            return _pick(op, a, b, ranges)
+        if op in COMPARISON:
+            return _decided(node, ranges)
+        if op == "bitand" and isinstance(b, Const):
+            mask = int(b.value)
+            is_low_bits = mask > 0 and mask & (mask + 1) == 0
+            return _masked(a, mask, ranges) if is_low_bits else None
+    return _constant_if_known(node, ranges)
 
 
 def _constant_if_known(expr: Expr, ranges: Ranges) -> Expr:
