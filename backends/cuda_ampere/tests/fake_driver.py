@@ -52,7 +52,6 @@ class FakeDriver:
         self.set_attributes: list[tuple[int, str, int]] = []
         self.made_current: list[int] = []
         self.context = [0]
-        self.stream_handles: dict[int, int] = {}
         self.pages: list[tuple[int, int]] = []
         self.capturing: set[int] = set()
         self.answers = {
@@ -111,28 +110,6 @@ class FakeDriver:
 
     def error_text(self, code: int) -> tuple[str, str]:
         return f"CUDA_ERROR_{code}", "text of the driver"
-
-    def stream_handle(self, stream: int) -> int:
-        self.stream_handles[stream] = stream
-        return stream
-
-    def function_handle(self, function: int) -> int:
-        return function
-
-    def launch_kernel(self, function: int, *rest: int) -> tuple[int]:
-        """cuLaunchKernel, over the memory that cuLaunchKernelEx would be given."""
-        *extents, smem_bytes, stream, params, extra = rest
-        assert extra == 0
-        config = struct.pack("<7I4xQQI4x", *extents, smem_bytes, stream, 0, 0)
-        memory = ctypes.create_string_buffer(config, 56)
-        return (
-            self.launch_kernel_ex(
-                ctypes.c_void_p(ctypes.addressof(memory)),
-                ctypes.c_void_p(function),
-                ctypes.c_void_p(params),
-                None,
-            ),
-        )
 
     def launch_kernel_ex(self, config: Any, function: Any, params: Any, extra: Any) -> int:
         """cuLaunchKernelEx: reads the structures of cuda.h at the given addresses."""

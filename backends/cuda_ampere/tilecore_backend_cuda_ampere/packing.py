@@ -33,8 +33,7 @@ _CLUSTER_ATTRIBUTE = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _OVERLAP_ATTRIBUTE = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: 4 bytes of id, 4 of padding, 64 of value
 _DESCRIPTOR_BYTES = 128  # CUtensorMap
-_PARAMS_PLACE = 3  # of the parameters' address in what `_Packer` makes for a kernel
-_BUILTINS = {"IndexError": IndexError, "KeyError": KeyError}
+_BUILTINS = {"IndexError": IndexError}
 _INVALID_CONTEXT = 201  # the thread has no current context yet
 
 
@@ -77,16 +76,6 @@ class KernelCall:
     def has_counter(self) -> bool:
         """Whether its blocks take tiles from a counter."""
         return bool(dict(self.kernel.extra).get("counter"))
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """Grid, block and dynamic shared bytes, as ``cuLaunchKernel`` takes them."""
-        return (*self.grid, self.kernel.threads, 1, 1, self.kernel.smem_bytes)
-
-    @property
-    def has_attributes(self) -> bool:
-        """Whether it needs ``cuLaunchKernelEx``, which costs a little more."""
-        return max(self.kernel.cluster) > 1 or bool(dict(self.kernel.extra).get("overlap"))
 
 
 class LaunchMaker:
@@ -145,10 +134,7 @@ class LaunchMaker:
             # One call for all slots costs half of an assignment for each.
             "launch_pack": struct.Struct(f"={len(self._arguments)}Q").pack_into,
             "launch_encode": packer.encode,
-            "launch_start": self._driver.launch_kernel,
-            "launch_start_ex": self._driver.launch_kernel_ex,
-            "launch_handles": self._driver.stream_handles,
-            "launch_handle_of": self._driver.stream_handle,
+            "launch_start": self._driver.launch_kernel_ex,
             "launch_stream_of": stream_of,
             "launch_device": device,
             "launch_recover": _Recovery(calls, device, self._driver, self._explain),
@@ -160,9 +146,7 @@ class LaunchMaker:
                 self._counters[device] = TileCounters(self._driver, device)
             namespace["launch_counter"] = self._counters[device].of
         for index, call in enumerate(calls):
-            namespace[f"launch_function{index}"] = self._driver.function_handle(call.function)
-            namespace[f"launch_function_at{index}"] = ctypes.c_void_p(call.function)
-            namespace |= {f"launch_extent{index}_{i}": e for i, e in enumerate(call.extents)}
+            namespace[f"launch_function{index}"] = ctypes.c_void_p(call.function)
         launch: Any = FunctionType(code, {"__builtins__": _BUILTINS, **namespace})
         if self._driver.device_count() > 1:
             return _on_device(launch, device, self._driver)
@@ -186,29 +170,16 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
     lines.append("    stream = launch_stream_of(launch_device)")
     if any(call.has_counter for call in calls):
         lines.append("    slots[-1] = launch_counter(stream)")
-    if not all(call.has_attributes for call in calls):
-        lines += [
-            "    try:",
-            "        handle = launch_handles[stream]",
-            "    except KeyError:",
-            "        handle = launch_handle_of(stream)",
-        ]
     for index, call in enumerate(calls):
-        if call.has_attributes or call.descriptors:
-            lines.append(f"    config, config_at, params_at, params, encoded = kernel{index}")
-        else:
-            lines.append(f"    params = kernel{index}[{_PARAMS_PLACE}]")
+        lines.append(f"    config, config_at, params_at, encoded = kernel{index}")
         for number, descriptor in enumerate(call.descriptors):
             value = f"v{places[descriptor.buffer]}"
             lines.append(f"    if encoded[{number}] != {value}:")
             lines.append(f"        launch_encode({index}, {number}, {value}, encoded)")
-        if call.has_attributes:
-            lines.append(f"    config[{_STREAM_WORD}] = stream")
-            call_text = f"launch_start_ex(config_at, launch_function_at{index}, params_at, None)"
-        else:
-            extents = ", ".join(f"launch_extent{index}_{i}" for i in range(len(call.extents)))
-            call_text = f"launch_start(launch_function{index}, {extents}, handle, params, 0)[0]"
-        lines.append(f"    status = {call_text}")
+        lines.append(f"    config[{_STREAM_WORD}] = stream")
+        lines.append(
+            f"    status = launch_start(config_at, launch_function{index}, params_at, None)"
+        )
         lines.append(f"    if status: launch_recover(status, {index}, memory, stream)")
     return (*lines, "    launch_give(memory)")
 
@@ -244,7 +215,7 @@ class _Recovery:
         call = self._calls[index]
         if status == _INVALID_CONTEXT:
             self._driver.make_current(self._device)
-            config, config_at, params_at, *_ = memory[1 + index]
+            config, config_at, params_at, _ = memory[1 + index]
             config[_STREAM_WORD] = stream
             function = ctypes.c_void_p(call.function)
             status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
@@ -268,7 +239,7 @@ class _Packer:
 
     def make(self) -> tuple[Any, ...]:
         """Slots, and for each kernel its configuration, that one's address, the parameters'
-        address for ctypes and as a number, and its encoded descriptors."""
+        address, and its encoded descriptors."""
         slots = (ctypes.c_uint64 * (len(self._places) + 1))()  # the last one is the counter's
         for offset, size in enumerate(self._sizes.values()):
             slots[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
@@ -296,7 +267,6 @@ class _Packer:
             config,
             ctypes.c_void_p(ctypes.addressof(config)),
             ctypes.c_void_p(ctypes.addressof(params)),
-            ctypes.addressof(params),
             encoded,
         )
 
