@@ -181,6 +181,8 @@ class PipelinePlan:
         alternates: sums that one iteration uses up may take turns in two sets of registers, so
             that the next contraction runs beside the work on them.
         takes_turns: two teams of warps may take the tiles of chained contractions by turns.
+        held_registers: with `takes_turns`, 32-bit registers of a lane in which a team may keep
+            columns of an operand that all tiles share.
         takes_tiles: persistent blocks may take tiles from a counter of the launch (`launch.take`).
         through_registers: copies that run ahead wait in lanes' registers, one iteration each, and
             are stored to one slot of shared memory, or two (`num_stages`).
@@ -202,6 +204,7 @@ class PipelinePlan:
     staggered: bool = False
     alternates: bool = False
     takes_turns: bool = False
+    held_registers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ class Level(enum.Enum):
 
 
 OVERLAPPED = "overlapped"
-"""Hint of kernels that start before the one in front of them has ended: what other kernels write
-changes while they are there."""
+"""Hint of kernels that start before the one in front of them has ended: what other kernels write,
+parameters too, changes while they are there."""
 
 
 @dataclass(frozen=True, slots=True)

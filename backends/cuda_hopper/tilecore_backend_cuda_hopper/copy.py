@@ -26,7 +26,7 @@ from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
-from tilecore_backend_cuda_hopper.overlap import fits_turns, fits_twice, with_overlap
+from tilecore_backend_cuda_hopper.overlap import fits_twice, left_in_turns, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 from tilecore_backend_cuda_hopper.tensor_map import LINE_BYTES
@@ -67,11 +67,12 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         return plan
     if threads % WARPGROUP or threads + 32 * PRODUCER_WARPS > MAX_THREADS or plan.num_stages < 2:
         return plan
+    left = left_in_turns(request)
     with_producers = PipelinePlan(
         plan.num_stages, plan.stage, plan.order, PRODUCER_WARPS, persistent=True,
         cluster=_cluster(request),
         takes_tiles=True, alternates=fits_twice(request),
-        takes_turns=fits_turns(request),
+        takes_turns=left is not None, held_registers=left or 0,
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 

@@ -107,21 +107,37 @@ def fits_twice(request: PipelineRequest) -> bool:
     return held is not None and held <= most(kernel.threads // WARPGROUP, cluster=1)
 
 
-def fits_turns(request: PipelineRequest) -> bool:
-    """True when a team of one warpgroup holds all fragments of a kernel, beside another team."""
+def left_in_turns(request: PipelineRequest) -> int | None:
+    """Registers of a lane that are left where a team of one warpgroup holds all fragments of a
+    kernel, beside another team; None where they do not fit.
+
+    The weights take the place of the scores that they are made of, once scores are settled.
+    """
     kernel = request.kernel
     if kernel.threads != WARPGROUP:
-        return False
+        return None
     held = _held(kernel, [b for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT])
-    return held is not None and held <= most(2, cluster=1)
+    if held is None or held > most(2, cluster=1):
+        return None
+    gemms = [s for s in walk_stmts(request.loop.body) if isinstance(s, Gemm)]
+    weights = {g.a.buffer for g in gemms if g.a.buffer.scope is Scope.FRAGMENT}
+    return most(2, cluster=1) - held + sum(_words(kernel, buffer) or 0 for buffer in weights)
 
 
 def _held(kernel: Kernel, buffers: Sequence[Buffer]) -> int | None:
     """Registers of a lane that holds all of `buffers` and addresses; None: one has no layout."""
     total = ADDRESSES
     for buffer in buffers:
-        layout = kernel.layout_of(buffer)
-        if not isinstance(layout, FragmentLayout):
+        words = _words(kernel, buffer)
+        if words is None:
             return None
-        total += -(-layout.registers * buffer.dtype.bytes // 4)
+        total += words
     return total
+
+
+def _words(kernel: Kernel, buffer: Buffer) -> int | None:
+    """Registers of a lane that one fragment takes; None without a layout."""
+    layout = kernel.layout_of(buffer)
+    if not isinstance(layout, FragmentLayout):
+        return None
+    return -(-layout.registers * buffer.dtype.bytes // 4)

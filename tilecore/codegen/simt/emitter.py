@@ -107,10 +107,11 @@ class KernelPrinter:
     @functools.cached_property
     def changed_by_others(self) -> set[str]:
         """Names of the global buffers that change while the kernel waits for the one before: not
-        known to be constant, nor its own."""
+        known to be constant, nor its own. Parameters may be what was enqueued before the program
+        writes."""
         if not self.hints.get(OVERLAPPED):
             return set()
-        found: set[str] = set()
+        found = {p.name for p in self.program.params if isinstance(p, Buffer)} - self.written
         for kernel in self.program.kernels:
             if kernel is not self.kernel:
                 found |= written_by(kernel) | stored_in_bulk(kernel)

@@ -16,6 +16,7 @@ from tilecore.ir.visit import buffers_in
 from tilecore.passes.roles.producer_schedule import producer_loop
 from tilecore.passes.roles.ring import Group, inlined, point
 from tilecore.passes.scopes import static
+from tilecore.passes.turns.held_columns import hold_columns
 from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import team_of, teams_of
 from tilecore.passes.turns.turns_schedule import Turns, turns_loop, turns_of
@@ -40,6 +41,7 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     turns = turns_of(loop, groups[0], team, ready)
     groups = _paired(own, loop, _in_parts(own, turns), plan)
     turns = dataclasses.replace(turns, groups=tuple(groups))
+    held, turns = hold_columns(own, turns, plan.held_registers)
     kernel = own.kernel
     warps_of_team = kernel.threads // own.context.target.lanes_per_warp
     warps = warps_of_team * teams_of(kernel)
@@ -51,7 +53,8 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     producer: list[Stmt] = []
     consumer: list[Stmt] = []
     waiting: list[tuple[Buffer, Stmt]] = []
-    for stmt in staying:
+    at = staying.index(loop)
+    for stmt in (*staying[:at], *held, *staying[at:]):
         if isinstance(stmt, Copy) and own.fits_once(stmt, staying):
             ring = own.ring((stmt,), 1, None)
             producer += own.produce_once(stmt, ring)

@@ -52,6 +52,7 @@ class Turns:
         own: the contraction that adds the team's own tile.
         take: copies of what the other team handed over.
         others: the contraction that adds the other's tile.
+        held: the last columns of `first` with the left operand in registers, if there are such.
     """
 
     loop: For
@@ -66,6 +67,7 @@ class Turns:
     own: Gemm
     take: Block
     others: Gemm
+    held: Gemm | None = None
 
 
 def turns_of(loop: For, group: Group, team: Var, ready: Buffer) -> Turns:
@@ -175,22 +177,42 @@ def _own_tile(
 def _scores(turns: Turns, tile: Expr) -> Block:
     """The contraction that makes scores, started as the parts of its slot are there."""
     slots = slots_of(list(turns.groups[:1]), tile)
-    first = asynchronous(turns.first)
-    if len(turns.groups) == 1:
-        return (turns.groups[0].ring.wait_full(tile), rebuffered(first, slots))
+    parts = _score_parts(turns, tile)
     result: list[Stmt] = []
-    begin = 0
-    for number, group in enumerate(turns.groups):
-        count = static(group.copies[0].dst)[-1]
-        a, b = (columns_of(operand, const(begin), count) for operand in (first.a, first.b))
-        part = dataclasses.replace(first, a=a, b=b)
-        hints = with_hint(part.hints, GOES_ON if number else STAYS_OPEN, True)
-        part = dataclasses.replace(part, hints=hints)
+    for number, (arrived, gemm) in enumerate(parts):
+        for hint, wanted in ((GOES_ON, number > 0), (STAYS_OPEN, number < len(parts) - 1)):
+            if wanted:
+                gemm = dataclasses.replace(gemm, hints=with_hint(gemm.hints, hint, True))
         if number:
-            part = dataclasses.replace(part, clear_accum=FALSE)
-        result += [group.ring.wait_full(tile), rebuffered(part, slots)]
-        begin += count
+            gemm = dataclasses.replace(gemm, clear_accum=FALSE)
+        result += [*arrived, rebuffered(gemm, slots)]
     return tuple(result)
+
+
+def _score_parts(turns: Turns, tile: Expr) -> list[tuple[Block, Gemm]]:
+    """The parts of the scores' contraction, each with what it waits for: those of the slot, the
+    last of them without the columns that are held, and these."""
+    first = asynchronous(turns.first)
+    if len(turns.groups) == 1 and turns.held is None:
+        return [((turns.groups[0].ring.wait_full(tile),), first)]
+    width = static(first.a)[-1]
+    ends = [width]
+    if len(turns.groups) > 1:
+        ends = [static(turns.groups[0].copies[0].dst)[-1], width]
+    from_memory = width if turns.held is None else width - static(turns.held.a)[-1]
+    parts: list[tuple[Block, Gemm]] = []
+    begin = 0
+    for group, end in zip(turns.groups, ends, strict=True):
+        arrived = (group.ring.wait_full(tile),)
+        count = min(end, from_memory) - begin
+        if count > 0:
+            a, b = (columns_of(operand, const(begin), count) for operand in (first.a, first.b))
+            parts.append((arrived, dataclasses.replace(first, a=a, b=b)))
+            arrived = ()
+        if end == width and turns.held is not None:
+            parts.append((arrived, asynchronous(turns.held)))
+        begin = end
+    return parts
 
 
 def _release(turns: Turns, tile: Expr, offset: int) -> Stmt:
