@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +42,32 @@ def milliseconds_after_reads(call: Callable[[], Any], calls: int = 40) -> float:
     torch.cuda.synchronize()
     times = sorted(begin.elapsed_time(end) for begin, end in events)
     return times[calls // 2]
+
+
+def milliseconds_in_graph(calls: Sequence[Callable[[], Any]], replays: int = 5) -> float:
+    """Time of one of `calls` when a CUDA graph of all of them runs over and over.
+
+    So do the layers of a model follow one another; the calls are to use more memory, all together,
+    than the second-level cache holds.
+    """
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: list[float] = []
+    for _ in range(3):
+        graph.replay()
+        begin.record()
+        for _ in range(replays):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / replays / len(calls))
+    return sorted(times)[1]
 
 
 def example_at(path: str) -> ModuleType:

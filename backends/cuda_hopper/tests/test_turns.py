@@ -113,6 +113,22 @@ def test_any_number_of_tiles(tiles: int, stages: int) -> None:
 
 
 @pytest.mark.parametrize("tiles", [2, 5])
+def test_columns_of_the_shared_operand_stay_in_registers(tiles: int) -> None:
+    """One read before the loop; a contraction of scores takes the rest from shared memory."""
+    text = check(tiles, begin=0, stages=2)
+    assert text.count("TC_FRAGMENT(tc::half, q_held") == 1
+    assert "hopper::words(q_held" in text and "f32_f16, 32, ss" in text
+
+
+def test_no_more_columns_are_held_than_registers_are_left() -> None:
+    """Latent decoding: 42 registers are left, 64 columns take 16."""
+    problem = latent_problem(2, 200)
+    config = DecodeConfig(64, 64, 2, 256, 1, COLUMNS)
+    text = lower(MLA_DECODE.program(problem, config), backend="cuda_hopper").source.text
+    assert "TC_FRAGMENT(tc::half, q_held, 64)" in text
+
+
+@pytest.mark.parametrize("tiles", [2, 5])
 def test_a_loop_that_begins_later(tiles: int) -> None:
     assert HANDS_OVER in check(tiles, begin=3, stages=2)
 
