@@ -28,6 +28,14 @@ def emit_gemm(s: BlockState, stmt: Gemm) -> None:
     _Contraction(s, stmt).emit()
 
 
+def direct_operands(
+    s: BlockState, stmt: Gemm
+) -> tuple[tuple[Value, Value, Value], GemmShape] | None:
+    """Addresses of A, B and C and the multiplication, where a kernel can use all three in place;
+    None if one needs a copy."""
+    return _Contraction(s, stmt).direct()
+
+
 class _Contraction:
     def __init__(self, s: BlockState, stmt: Gemm) -> None:
         self.s, self.stmt = s, stmt
@@ -59,22 +67,37 @@ class _Contraction:
         a, a_pitch, is_transposed = self._left()
         b = self._right()
         c, c_pitch, scratch = self._result(is_clear)
-        shape = GemmShape(
-            self.m,
-            self.n,
-            self.k,
-            self.plan.a_dtype,
-            stmt.b.dtype,
-            stmt.c.dtype,
-            a_pitch,
-            c_pitch,
-            is_transposed,
-        )
+        shape = self._shape(a_pitch, c_pitch, is_transposed)
         assert s.gemm is not None
         s.w.call(s.gemm.function(shape, self.plan, is_clear), "void", [a, b, c])
         if scratch is not None:
             emit_copy_nest(s, scratch, stmt.c)
         s.arena.top = top
+
+    def _shape(self, a_pitch: int, c_pitch: int, is_transposed: bool) -> GemmShape:
+        types = (self.plan.a_dtype, self.stmt.b.dtype, self.stmt.c.dtype)
+        return GemmShape(self.m, self.n, self.k, *types, a_pitch, c_pitch, is_transposed)
+
+    def direct(self) -> tuple[tuple[Value, Value, Value], GemmShape] | None:
+        """See `direct_operands`. Only A that is not transposed, and a packed B."""
+        s, stmt = self.s, self.stmt
+        if any(region.buffer.name not in s.storage for region in (stmt.a, stmt.b, stmt.c)):
+            return None
+        if self.m == 0 or self.n == 0 or self.k == 0 or stmt.transpose_a:
+            return None
+        a_pitch, c_pitch = self._pitch(stmt.a), self._pitch(stmt.c)
+        if a_pitch is None or c_pitch is None or stmt.a.dtype != self.plan.a_dtype:
+            return None
+        rows, depth = round_up(self.m, 16), round_up(self.k, self.plan.k_block)
+        if not self._has_room(stmt.a, rows, depth):
+            return None
+        if not self._has_room(stmt.c, rows, round_up(self.n, 16)):
+            return None
+        if s.packings.get(stmt.b.buffer.name) != packing_for(stmt, s.cpu):
+            return None
+        b = self._packed_pointer(s.storage_of(stmt.b.buffer))
+        shape = self._shape(a_pitch, c_pitch, False)
+        return (self._pointer(stmt.a), b, self._pointer(stmt.c)), shape
 
     # -- operands -------------------------------------------------------------------------------
 

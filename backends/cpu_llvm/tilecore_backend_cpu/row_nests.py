@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilecore.ir.expr import Const
 from tilecore.ir.stmts import Block, Reduce, Store
@@ -20,10 +20,18 @@ from .reductions import Combiner, finish_row
 from .state import BlockState, VectorAxis
 from .storage import Storage
 
+Companion = tuple[Callable[[Value], None], int]
+"""What is written in front of every n-th row, given that row, and n (a divisor of 16)."""
 
-def emit_fused(s: BlockState, stmt: FusedNest, unread: frozenset[str] = frozenset()) -> None:
+
+def emit_fused(
+    s: BlockState,
+    stmt: FusedNest,
+    unread: frozenset[str] = frozenset(),
+    companion: Companion | None = None,
+) -> None:
     """A nest with row reductions. What it writes to `unread` buffers stays in registers."""
-    nest = RowNest(s, stmt, unread)
+    nest = RowNest(s, stmt, unread, companion)
     outer = (
         s.is_elementwise,
         s.is_guarded,
@@ -40,9 +48,16 @@ def emit_fused(s: BlockState, stmt: FusedNest, unread: frozenset[str] = frozense
 class RowNest(Nest):
     """A fused nest: rows outside, columns in vectors, partial reductions kept over a row."""
 
-    def __init__(self, s: BlockState, fused: FusedNest, unread: frozenset[str]) -> None:
+    def __init__(
+        self,
+        s: BlockState,
+        fused: FusedNest,
+        unread: frozenset[str],
+        companion: Companion | None = None,
+    ) -> None:
         super().__init__(s, fused.nest)
-        self.unread = unread - set(s.pointer_slots)
+        self.unread = unread
+        self.companion = companion
         self.reduces = fused.reduces
         self.place = fused.place
         for _, reduce in self.reduces:
@@ -71,19 +86,18 @@ class RowNest(Nest):
         """The loop over rows; where their number allows, 16 are reduced across lanes together."""
         rows = self.stmt.extents[0]
         is_whole = isinstance(rows, Const) and rows.value % row_groups.ROWS == 0
+        s, w = self.s, self.s.w
         if not self.reduces or not order or not is_whole or lanes != row_groups.ROWS:
+            if self.companion is not None:
+                with w.loop(w.i64(0), index(s, rows), self.companion[1]) as loop:
+                    self.companion[0](loop.index)
             super()._outer(order, lanes)
             return
-        s, w = self.s, self.s.w
         name = self.stmt.vars[0].name
         kinds = [self._result_type(reduce, lanes) for _, reduce in self.reduces]
         self.waiting = [w.alloca(kind, row_groups.ROWS) for kind in kinds]
         with w.loop(w.i64(0), index(s, rows), row_groups.ROWS) as group:
-            with w.loop(w.i64(0), w.i64(row_groups.ROWS)) as loop:
-                self.number = loop.index
-                s.wide[name] = w.add(group.index, loop.index)
-                self._vector_loop(lanes)
-            del s.wide[name]
+            self._rows_of(group.index, name, lanes)
             s.axis = VectorAxis(name, group.index, lanes)
             for n, (_, reduce) in enumerate(self.reduces):
                 places = (w.offset(self.waiting[n], kinds[n], k) for k in range(row_groups.ROWS))
@@ -92,6 +106,19 @@ class RowNest(Nest):
                 finish_row(s, self.combiners[n], reduce, self.stmt.vars[0], total)
             s.axis = None
         self.waiting, self.number = [], None
+
+    def _rows_of(self, first: Value, name: str, lanes: int) -> None:
+        """The rows of a group, and their companion."""
+        s, w = self.s, self.s.w
+        count = row_groups.ROWS if self.companion is None else self.companion[1]
+        with w.loop(w.i64(0), w.i64(row_groups.ROWS), count) as part:
+            if self.companion is not None:
+                self.companion[0](w.add(first, part.index))
+            with w.loop(part.index, w.add(part.index, w.i64(count))) as loop:
+                self.number = loop.index
+                s.wide[name] = w.add(first, loop.index)
+                self._vector_loop(lanes)
+            del s.wide[name]
 
     def _result_type(self, reduce: Reduce, lanes: int) -> str:
         return vector_type(compute_type(reduce.dst.dtype), lanes)
@@ -124,7 +151,7 @@ class RowNest(Nest):
     def _body(self, axis: VectorAxis) -> None:
         s = self.s
         s.axis = axis
-        storage = dict(s.storage)
+        storage, slots = dict(s.storage), s.pointer_slots
         done = 0
         for number, (after, reduce) in enumerate(self.reduces):
             self._lanes_of(self.stmt.body[done:after], axis)
@@ -134,6 +161,7 @@ class RowNest(Nest):
         s.axis = None
         s.lane_locals -= self.unread
         s.storage.update({name: storage[name] for name in self.unread})
+        s.pointer_slots = slots
         self.turn += 1
 
     def _lanes_of(self, body: Block, axis: VectorAxis) -> None:
@@ -142,9 +170,11 @@ class RowNest(Nest):
         for stmt in body:
             if isinstance(stmt, Store) and stmt.buffer.name in self.unread - s.lane_locals:
                 value = evaluate_stored(s, stmt.value, stmt.buffer.dtype)
+                name = stmt.buffer.name
                 kind = vector_type(storage_type(stmt.buffer.dtype), axis.lanes)
-                s.storage[stmt.buffer.name] = Storage(stmt.buffer, s.w.alloca(kind), ())
-                s.lane_locals.add(stmt.buffer.name)
+                s.storage[name] = Storage(stmt.buffer, s.w.alloca(kind), ())
+                s.pointer_slots = {key: v for key, v in s.pointer_slots.items() if key != name}
+                s.lane_locals.add(name)
                 store_element(s, stmt.buffer, stmt.indices, value)
             else:
                 emit_lane_block(s, (stmt,))

@@ -35,6 +35,7 @@ from tilecore.ir.stmts import (
 from .analysis import interval
 from .atomics import emit_atomic
 from .builder import Value
+from .chains import ChainEmitter, find_chain
 from .contractions import emit_gemm
 from .conversions import convert, narrow, storage_type
 from .diagnostics import emit_assert, emit_print
@@ -138,7 +139,12 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
 def _emit_control(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
     match stmt:
         case For():
-            _emit_for(s, stmt, emit)
+            chain = find_chain(s, stmt) if emit is emit_block else None
+            if chain is None:
+                _emit_for(s, stmt, emit)
+            else:
+                _bind_loop(s, stmt)
+                ChainEmitter(s, chain, lambda s, inner: emit_statement(s, inner, emit)).emit()
         case While():
             _emit_while(s, stmt, emit)
         case If(condition=condition, then=then, otherwise=otherwise):
@@ -196,13 +202,7 @@ def emit_branch(
 def _emit_for(s: BlockState, stmt: For, emit: EmitBlock) -> None:
     w = s.w
     start, extent, step = (index(s, e) for e in (stmt.start, stmt.extent, stmt.step))
-    low = interval(stmt.start, s.ranges, s.definitions)
-    count = interval(stmt.extent, s.ranges, s.definitions)
-    if isinstance(stmt.step, Const):
-        reach = max(count[1] - 1, 0) * stmt.step.value
-        s.ranges[stmt.var.name] = (low[0] + min(reach, 0), low[1] + max(reach, 0))
-    else:
-        s.ranges.pop(stmt.var.name, None)
+    _bind_loop(s, stmt)
     if s.steps is not None and (gemm_step := s.steps.step_of_loop(stmt)) is not None:
         prepare_result(s, s.steps, gemm_step)
     with w.loop(w.i64(0), extent) as loop:
@@ -212,6 +212,17 @@ def _emit_for(s: BlockState, stmt: For, emit: EmitBlock) -> None:
         emit(s, stmt.body)
         s.stops.pop()
         s.rounds.pop()
+
+
+def _bind_loop(s: BlockState, stmt: For) -> None:
+    """The range of a loop's variable."""
+    low = interval(stmt.start, s.ranges, s.definitions)
+    count = interval(stmt.extent, s.ranges, s.definitions)
+    if isinstance(stmt.step, Const):
+        reach = max(count[1] - 1, 0) * stmt.step.value
+        s.ranges[stmt.var.name] = (low[0] + min(reach, 0), low[1] + max(reach, 0))
+    else:
+        s.ranges.pop(stmt.var.name, None)
 
 
 def _emit_while(s: BlockState, stmt: While, emit: EmitBlock) -> None:
