@@ -137,17 +137,14 @@ def _may_turn(s: BlockState, chain: Chain) -> bool:
     are_own = all(counts[name] == s.mentions[name] for name in owned) and len(set(owned)) == 4
     are_copied_once = all(counts[name] == 2 for name in operands)
     written = {buffer.name for stmt in walk_stmts(body) for buffer in destinations(stmt)}
-    read_only = {
-        first.a.buffer.name,
-        *(c.src.buffer.name for c in (chain.key_copy, chain.value_copy)),
-    }
+    sources = {chain.key_copy.src.buffer.name, chain.value_copy.src.buffer.name}
     until = chain.stmts[: chain.stmts.index(chain.nest) + 1]
     is_result_free = second.c.buffer.name not in mentions(until)
     rows = chain.nest.nest.extents[0]
     return (
         are_own
         and are_copied_once
-        and not written & read_only
+        and not written & {first.a.buffer.name, *sources}
         and is_result_free
         and isinstance(rows, Const)
         and rows.value == _rows(first) == _rows(second)

@@ -28,11 +28,15 @@ def emit_gemm(s: BlockState, stmt: Gemm) -> None:
     _Contraction(s, stmt).emit()
 
 
+DirectOperands = tuple[tuple[Value, Value, Value], GemmShape]
+"""Addresses of A, B and C, and the multiplication."""
+
+
 def direct_operands(
     s: BlockState, stmt: Gemm
 ) -> tuple[tuple[Value, Value, Value], GemmShape] | None:
-    """Addresses of A, B and C and the multiplication, where a kernel can use all three in place;
-    None if one needs a copy."""
+    """The operands of a product whose kernel can use all three in place; None if one needs a
+    copy."""
     return _Contraction(s, stmt).direct()
 
 
@@ -78,7 +82,7 @@ class _Contraction:
         types = (self.plan.a_dtype, self.stmt.b.dtype, self.stmt.c.dtype)
         return GemmShape(self.m, self.n, self.k, *types, a_pitch, c_pitch, is_transposed)
 
-    def direct(self) -> tuple[tuple[Value, Value, Value], GemmShape] | None:
+    def direct(self) -> DirectOperands | None:
         """See `direct_operands`. Only A that is not transposed, and a packed B."""
         s, stmt = self.s, self.stmt
         if any(region.buffer.name not in s.storage for region in (stmt.a, stmt.b, stmt.c)):

@@ -107,7 +107,8 @@ class Fuser:
                     skipped.append(candidate)
                 else:
                     break
-            result.append(stmt if group.members < 2 else self._finish(group))
+            is_alone = group.members < 2 and not _takes_rows_together(stmt)
+            result.append(stmt if is_alone else self._finish(group))
         return result
 
     def _finish(self, group: _Group) -> FusedNest:
@@ -261,6 +262,14 @@ class Fuser:
                 case _:
                     continue
         return everything | written, written
+
+
+def _takes_rows_together(stmt: Stmt) -> bool:
+    """Reductions that are a nest even alone: 16 rows of 32-bit elements at a time."""
+    if not isinstance(stmt, Reduce) or stmt.src.dtype.bits != 32 or stmt.dst.dtype.bits != 32:
+        return False
+    rows, columns = stmt.src.shape
+    return isinstance(rows, Const) and rows.value % 16 == 0 and _is_static((rows, columns))
 
 
 def _is_static(extents: tuple[Expr, ...]) -> bool:
