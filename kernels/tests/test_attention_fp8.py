@@ -16,6 +16,9 @@ CASES = {
         AttentionProblem(1, 2, 200, 64, DTYPE, kv_heads=1, right=0, has_lse=True),
         (128, 64, 2, 256),
     ),
+    "anchors at the maximum": (
+        AttentionProblem(1, 1, 64, 64, DTYPE, kv_len=200, lag=0.0, has_lse=True), (64, 64, 2, 128),
+    ),
     "values longer": (AttentionProblem(1, 1, 100, 64, DTYPE, dim_v=128), (64, 64, 2, 128)),
     "rows without keys": (
         AttentionProblem(1, 1, 130, 64, DTYPE, kv_len=60, right=0, has_lse=True), (64, 64, 1, 128),

@@ -275,6 +275,8 @@ def test_wrong_problems_are_refused() -> None:
     for lag in (-1.0, 16.0, float("nan")):
         with pytest.raises(LanguageError, match="lag"):
             AttentionProblem(1, 4, 8, 8, lag=lag)
+        with pytest.raises(LanguageError, match="lag"):
+            VarlenProblem(4, 8, 8, lag=lag)
 
     with pytest.raises(LanguageError, match="multiple"):
         AttentionProblem(1, 4, 8, 8, kv_heads=3)

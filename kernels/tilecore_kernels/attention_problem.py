@@ -23,8 +23,9 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
-MOST_LAG = 15
-"""Weights reach two to the lag, and float16 ends below 2**16."""
+LAG, MOST_LAG = SLACK, 15
+"""What problems have if nothing is said, and the most: weights reach two to the lag, and float16
+ends below 2**16."""
 
 
 def check_heads(heads: int, kv_heads: int) -> None:
@@ -59,6 +60,16 @@ def check_scale(softmax_scale: float | None) -> None:
     """
     if softmax_scale is not None and not softmax_scale > 0:
         raise LanguageError("softmax_scale must be positive", got=softmax_scale)
+
+
+def check_lag(lag: float) -> None:
+    """Refuse an anchor that weights could leave behind.
+
+    Raises:
+        LanguageError: `lag` is not in 0 to `MOST_LAG`.
+    """
+    if not 0 <= lag <= MOST_LAG:
+        raise LanguageError("lag out of range", expected=f"0 to {MOST_LAG}", got=lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,7 @@ class AttentionProblem:
     has_sinks: bool = False
     strides: Strides | None = None
     deterministic: bool = False
-    lag: float = SLACK
+    lag: float = LAG
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -140,8 +151,7 @@ class AttentionProblem:
             object.__setattr__(self, name, value)
         check_heads(self.heads, self.kv_heads)
         check_scale(self.softmax_scale)
-        if not 0 <= self.lag <= MOST_LAG:
-            raise LanguageError("lag out of range", expected=f"0 to {MOST_LAG}", got=self.lag)
+        check_lag(self.lag)
 
     @property
     def scale(self) -> float:

@@ -5,8 +5,8 @@ given row by row, so a first kernel turns them once into a workspace, (dim_v, ke
 puts the keys of each 16 into the order in which accumulators of scores hold them (`slot_of`):
 weights then become an operand without leaving their registers. A sum does not mind the order.
 
-Weights use the range up to 2**8 of the format's 448: they are lifted by `LIFT` powers of two, and
-rows are rescaled when their maximum has grown by more than `SLACK`.
+Weights use the range up to ``2 ** LARGEST`` of the format's 448: they are lifted by so many powers
+of two as the problem's lag, of which `MOST_LAG` counts, leaves of it.
 """
 
 # Annotations are values of the tile language here, so they are not postponed.
@@ -34,7 +34,7 @@ from tilecore_kernels.online_softmax import (
 from tilecore_kernels.tiles import fits_registers, fits_shared, fits_threads, has_lanes
 
 DTYPE = "float8_e4m3fn"
-LIFT, SLACK = 6.0, 2.0
+LARGEST, MOST_LAG = 8.0, 2.0
 TURNED = 64
 """Keys and value columns of a tile that the first kernel turns."""
 KEYS_PADDED = 128
@@ -52,6 +52,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
     p, tile_q, tile_k = problem, config.block_q, config.block_k
     group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
     keys = -(-p.kv_len // KEYS_PADDED) * KEYS_PADDED
+    lag = min(p.lag, MOST_LAG)
     shapes = p.shapes()
     Q_type, K_type, V_type = (T.Tensor(shapes[name], DTYPE) for name in ("Q", "K", "V"))
     Out_type = T.Tensor(shapes["Out"], "float16")
@@ -104,7 +105,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
                 by_rows = T.GemmWarpPolicy.FullRow
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
                 hide_invisible(p, scores, first_q, first_k, shift, p.kv_len)
-                weigh_scores(rows, scores, tile_k, scale, SLACK, LIFT)
+                weigh_scores(rows, scores, tile_k, scale, lag, LARGEST - lag)
                 rescale(rows, out, p.dim_v)
                 for i, j in T.Parallel(tile_q, tile_k):
                     weights[i, slot_of(j)] = T.cast(scores[i, j], DTYPE)

@@ -87,7 +87,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
                 by_rows = T.GemmWarpPolicy.FullRow
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
                 hide_invisible(p, scores, first_q, first_k, shift, limit)
-                add_values(rows, scores, weights, v, out, scale)
+                add_values(rows, scores, weights, v, out, scale, p.lag)
             normalize(rows, out, p.dim_v)
             to_log_sum(rows, LN_2)
             # The rows behind the last belong to the next sequence.

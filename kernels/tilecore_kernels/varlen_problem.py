@@ -12,9 +12,11 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
 from tilecore_kernels.attention_problem import (
+    LAG,
     AttentionConfig,
     AttentionProblem,
     check_heads,
+    check_lag,
     check_page_size,
     check_scale,
 )
@@ -43,6 +45,7 @@ class VarlenProblem:
             table names the pages of sequence b; 0 means packed keys.
         max_pages: columns of the table.
         softmax_scale: factor of the scores, positive; None means ``dim ** -0.5``.
+        lag: as of `AttentionProblem`.
         lengths: (queries, keys) of the sequences that `inputs` makes.
     """
 
@@ -57,6 +60,7 @@ class VarlenProblem:
     page_size: int = 0
     max_pages: int = 0
     softmax_scale: float | None = None
+    lag: float = LAG
     lengths: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +69,7 @@ class VarlenProblem:
         check_heads(self.heads, self.kv_heads)
         check_scale(self.softmax_scale)
         check_page_size(self.page_size)
+        check_lag(self.lag)
 
     @property
     def padded(self) -> bool:
@@ -86,7 +91,7 @@ class VarlenProblem:
         """The problem of one sequence alone."""
         return AttentionProblem(
             1, self.heads, queries, self.dim, self.dtype, self.kv_heads, keys, self.dim_v,
-            self.left, self.right, True, softmax_scale=self.scale,
+            self.left, self.right, True, softmax_scale=self.scale, lag=self.lag,
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import tilecore
 from tilecore.compiler import lower
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, inputs, reference
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
+from tilecore_kernels.flash_attention_fp8 import FLASH_ATTENTION_FP8
 
 Problem, Config = AttentionProblem, AttentionConfig
 CASES = {
@@ -161,6 +162,9 @@ COMPILED = (
     (Problem(2, 8, 4096, 192, "float16", dim_v=128, right=0), (128, 112, 2, 256)),
     (Problem(2, 8, 4096, 96, "float16", right=0), (192, 112, 2, 384)),
     (Problem(2, 8, 4096, 80, "float16"), (192, 112, 2, 384)),
+    (Problem(1, 8, 16384, 256, "float8_e4m3fn"), (128, 128, 2, 256)),
+    (Problem(1, 8, 16384, 256, "float8_e4m3fn", right=0), (128, 128, 2, 256)),
+    (Problem(1, 16, 16384, 128, "float8_e4m3fn"), (128, 192, 2, 256)),
 )
 
 
@@ -169,6 +173,10 @@ def test_no_remark_costs_speed(
     problem: AttentionProblem, config: tuple[int, int, int, int]
 ) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed: not run")
-    program = FLASH_ATTENTION.program(problem, AttentionConfig(*config))
-    (used,) = tilecore.compile(program, backend="cuda_hopper").resources
+    family = FLASH_ATTENTION_FP8 if problem.dtype.startswith("float8") else FLASH_ATTENTION
+    kernel = tilecore.compile(
+        family.program(problem, AttentionConfig(*config)), backend="cuda_hopper"
+    )
+    used = kernel.resources[-1]
+    assert "wgmma_wait<1>" in kernel.source  # scores are on their way when values are added
     assert (used.notes, used.spill_bytes) == ((), 0)
