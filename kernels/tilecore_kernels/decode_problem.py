@@ -13,6 +13,7 @@ from tilecore.language import GemmWarpPolicy
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
 from tilecore_kernels.attention_problem import (
+    WARP_ROLES,
     AttentionProblem,
     check_heads,
     check_page_size,
@@ -189,10 +190,16 @@ def outputs(problem: DecodeProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
     return ((*rows, p.dim_v), p.dtype), (rows, "float32")
 
 
-def split_counts(blocks: int, tiles: int) -> list[int]:
-    """Splits worth trying: enough blocks for the device, each with several key tiles."""
+def split_counts(blocks: int, tiles: int, target: Target) -> list[int]:
+    """Splits worth trying, the first choice in front: enough blocks for the device, each with
+    several key tiles.
+
+    Where warps of their own load ahead, one block a multiprocessor keeps the memory busy, and more
+    of them only leave more parts to combine; else a second one computes while the first waits.
+    """
     most = max(1, tiles // 2)
-    wanted = (2 * BLOCKS_TO_FILL, BLOCKS_TO_FILL, 4 * BLOCKS_TO_FILL, blocks)
+    first, second = (1, 2) if target.has(WARP_ROLES) else (2, 1)
+    wanted = (first * BLOCKS_TO_FILL, second * BLOCKS_TO_FILL, 4 * BLOCKS_TO_FILL, blocks)
     return list(dict.fromkeys(max(1, min(most, round(w / blocks))) for w in wanted))
 
 
@@ -204,7 +211,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         found = [
             DecodeConfig(
                 min(p.group, 64), min(block_k, longest), 1, 128,
-                split_counts(p.batch * p.kv_heads, ceildiv(p.kv_len, block_k))[-1],
+                split_counts(p.batch * p.kv_heads, ceildiv(p.kv_len, block_k), target)[-1],
             )
             for block_k in (256, 128, 64)
         ]  # fmt: skip
@@ -218,7 +225,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         )
         blocks = max(1, p.batch * p.kv_heads * ceildiv(p.group, block_h))
         for block_k in (128, 64, 32, 16):
-            for splits in split_counts(blocks, ceildiv(p.kv_len, block_k)):
+            for splits in split_counts(blocks, ceildiv(p.kv_len, block_k), target):
                 space += [
                     DecodeConfig(
                         block_h, min(block_k, longest), stages, threads, splits, policy
@@ -226,7 +233,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
                     for stages in (3, 2, 4, 1)
                 ]  # fmt: skip
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    return sorted(legal, key=lambda c: _cost(c, problem))
+    return sorted(legal, key=lambda c: _cost(c, problem, target))
 
 
 def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> bool:
@@ -243,13 +250,16 @@ def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> b
     )
 
 
-def _cost(config: DecodeConfig, problem: DecodeProblem) -> tuple[float, ...]:
+def _cost(config: DecodeConfig, problem: DecodeProblem, target: Target) -> tuple[float, ...]:
     """Rows beyond the group are wasted work; then four warps on 64 keys, three tiles in flight.
 
-    Order of the rest as measured (docs/performance-log.md, decoding): within 5 % of the fastest.
+    Two tiles where warps of their own load ahead and blocks are few: the blocks of the next launch
+    then find room beside these and are ready when they end. Order of the rest as measured
+    (docs/performance-log.md, decoding): within 5 % of the fastest.
     """
     rows = ceildiv(problem.group, config.block_h) * config.block_h
-    stages = (3, 2, 4, 1).index(config.num_stages)
+    is_short = target.has(WARP_ROLES) and config.num_splits > 1
+    stages = ((2, 3, 4, 1) if is_short else (3, 2, 4, 1)).index(config.num_stages)
     return (rows, abs(config.threads - 128), abs(config.block_k - 64), stages)
 
 

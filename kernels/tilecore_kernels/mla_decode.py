@@ -109,7 +109,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
     longest = max(16, pow2_at_least(p.kv_len))
     columns = T.GemmWarpPolicy.FullCol
     if not has_lanes(target):
-        splits = split_counts(p.batch, ceildiv(p.kv_len, 128))[-1]
+        splits = split_counts(p.batch, ceildiv(p.kv_len, 128), target)[-1]
         found = [
             DecodeConfig(min(p.group, height), min(block_k, longest), 1, 128, splits, columns)
             for height, block_k in ((64, 128), (64, 64), (32, 128))
@@ -122,7 +122,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         for block_k in (64, 32, 16)
         for stages in (2, 3, 1)
         for splits in split_counts(
-            max(1, p.batch * ceildiv(p.group, block_h)), ceildiv(p.kv_len, block_k)
+            max(1, p.batch * ceildiv(p.group, block_h)), ceildiv(p.kv_len, block_k), target
         )
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
