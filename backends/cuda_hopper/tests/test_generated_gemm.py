@@ -198,7 +198,9 @@ def test_blocks_stay_where_tiles_make_unequally_many_steps(rows: int) -> None:
 def test_sums_in_half_precision_where_the_author_asks(tile_n: int) -> None:
     m, n, k = 200, 136, 136
     program = matmul(Matmul(m, n, k, tile_n=tile_n, sums="float16"))
-    assert "TC_WGMMA(f16_f16" in lower(program, backend="cuda_hopper").source.text
+    text = lower(program, backend="cuda_hopper").source.text
+    assert "TC_WGMMA(f16_f16" in text
+    assert "hopper::store_panel<" in text or "hopper::store_tile<" in text  # leaves in bulk
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
     c = np.full((m, n), np.nan, np.float16)

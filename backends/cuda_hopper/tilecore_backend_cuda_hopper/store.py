@@ -20,7 +20,7 @@ from tilecore_backend_cuda_hopper.overlap import LARGEST, REGISTERS
 from tilecore_backend_cuda_hopper.wgmma_source import WGMMA_M
 
 _STORED = (
-    (float32, float16), (float32, bfloat16), (float32, float32), (int32, int32),
+    (float32, float16), (float32, bfloat16), (float32, float32), (int32, int32), (float16, float16),
 )  # fmt: skip
 """(accumulator, tensor) types."""
 PANEL_BYTES = WGMMA_M * LINE_BYTES

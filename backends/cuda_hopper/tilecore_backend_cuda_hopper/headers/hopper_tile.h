@@ -11,12 +11,16 @@ TC_DEVICE float max_bits(float a, float b, float c) {
   return tc::bit_cast<float>(w > z ? w : z);
 }
 
-// Rounds accumulators to T, two 16-bit ones to a word; 32-bit ones stay as they are.
+// Rounds accumulators to T, two 16-bit ones to a word; those that are of T's width stay as they are.
 template <class T, int words, class Sum>
 TC_DEVICE void hold(TC_REGISTERS(Sum) registers, TC_REGISTERS(uint32_t) held) {
   TC_UNROLL
   for (int i = 0; i < words; ++i) {
-    if constexpr (sizeof(T) == 2) held[i] = tc::pack<T>(registers[2 * i], registers[2 * i + 1]);
+    if constexpr (sizeof(Sum) == 2)
+      held[i] = uint32_t(tc::bit_cast<uint16_t>(registers[2 * i])) |
+                uint32_t(tc::bit_cast<uint16_t>(registers[2 * i + 1])) << 16;
+    else if constexpr (sizeof(T) == 2)
+      held[i] = tc::pack<T>(registers[2 * i], registers[2 * i + 1]);
     else held[i] = tc::bit_cast<uint32_t>(registers[i]);
   }
 }
