@@ -23,6 +23,7 @@ class Target:
         capabilities: named abilities, e.g. ``"async_copy"``; names are the backends' business.
         cache_bytes: caches of one core in bytes, nearest first; empty where unknown.
         parallel_blocks: blocks that run at the same time; 0 where unknown.
+        cluster_blocks: most blocks of one cluster; 1 where blocks go alone.
         device: ``"native"`` or ``"emulator"``: where the code is meant to run.
     """
 
@@ -37,6 +38,7 @@ class Target:
     device: str = "native"
     cache_bytes: tuple[int, ...] = ()
     parallel_blocks: int = 0
+    cluster_blocks: int = 1
 
     def has(self, capability: str) -> bool:
         """True when the target has this named ability."""

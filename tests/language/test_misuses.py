@@ -128,6 +128,7 @@ ELSEWHERE = (
     "value of * is no tile", "range() of a runtime value *", "a `while` on a runtime value *",
     "the layout of *", "`*` outside of a loop", "T.view needs compact storage",
     "T.StridedTensor lives in global memory", "T.ClusterKernel(prelude=...)",
+    "cluster_dims has too many axes",
 )  # fmt: skip
 
 

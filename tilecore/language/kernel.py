@@ -139,6 +139,8 @@ def ClusterKernel(
     if prelude is not None:
         refuse("T.ClusterKernel(prelude=...)", "source text of one target is no tile program")
     dims = (cluster_dims,) if isinstance(cluster_dims, int) else tuple(cluster_dims)
+    if len(dims) > 3:
+        fail("cluster_dims has too many axes", expected="1 to 3", got=len(dims))
     padded = (*dims, 1, 1, 1)[:3]
     padded = tuple(ops.static_int(dim, "cluster_dims") for dim in padded)
     return KernelLaunch(blocks, threads, (padded[0], padded[1], padded[2]))

@@ -13,6 +13,7 @@ from tilecore.ir.program import Program
 from tilecore.passes.async_copies import async_copies
 from tilecore.passes.choose_layouts import choose_layouts
 from tilecore.passes.defer_sums import defer_sums
+from tilecore.passes.fit_clusters import fit_clusters
 from tilecore.passes.hoist_allocations import hoist_allocations
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
@@ -39,6 +40,7 @@ from tilecore.passes.unbounded_nests import unbounded_nests
 Pass = Callable[[Program, Context], Program]
 
 SCHEDULING_PASSES: tuple[Pass, ...] = (
+    fit_clusters,
     hoist_allocations,
     lane_branches,
     resolve_aliases,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilecore.errors import ResourceError
+from tilecore.errors import LaunchError, ResourceError
 from tilecore.hooks.records import KernelSource
 from tilecore.target import Target
 
@@ -19,6 +19,7 @@ def launch_grid(kernel: KernelSource, extents: tuple[int, ...], target: Target) 
 
     Raises:
         ResourceError: more blocks along an axis than the target launches.
+        LaunchError: blocks that do not make whole clusters.
     """
     x, y, z = (*extents, 1, 1)[:3]
     if min(x, y, z) <= 0:
@@ -31,4 +32,10 @@ def launch_grid(kernel: KernelSource, extents: tuple[int, ...], target: Target) 
                 got=f"{extent}, grid ({x}, {y}, {z})",
                 hint="larger tiles, or put the long axis first",
             )
+    if any(extent % of for extent, of in zip((x, y, z), kernel.cluster, strict=True)):
+        raise LaunchError(
+            f"clusters of kernel {kernel.name} do not divide its grid",
+            expected=f"multiples of {kernel.cluster}",
+            got=(x, y, z),
+        )
     return x, y, z

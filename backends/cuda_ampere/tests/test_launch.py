@@ -143,9 +143,9 @@ def test_configuration_is_laid_out_as_the_driver_declares_it() -> None:
 
 def test_attributes_of_cluster_and_overlap() -> None:
     fake = driver()
-    launcher(fake, kernel(cluster=(2, 2, 4), extra=(("overlap", True),))).bind((20, 7), 0)(
-        0, 1.0, 0
-    )
+    grid = (*GRID, const(4))
+    facts = {"cluster": (2, 2, 4), "grid": grid, "extra": (("overlap", True),)}
+    launcher(fake, kernel(**facts)).bind((20, 8), 0)(0, 1.0, 0)
     cluster, overlap = fake.launches[0].attributes
     assert struct.unpack_from("<I4x3I", cluster) == (4, 2, 2, 4)
     assert struct.unpack_from("<I4xi", overlap) == (6, 1)
@@ -358,10 +358,14 @@ def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: boo
     )
     arguments = (A, SCALE, C, OUTPUT, WORKSPACE, M, N)
     cluster = (2, 1, 1) if has_cluster else (1, 1, 1)
+    twice = binary("mul", GRID[0], const(2))
     fake = FakeDriver({"k": [8, 4, 8, 8, 8, 4, 4], "two": [8, 4]})
     source = Source(
         "", "c++",
-        (kernel(arguments=arguments, cluster=cluster), kernel("two", arguments=(OUTPUT, N))),
+        (
+            kernel(arguments=arguments, cluster=cluster, grid=(twice, GRID[1])),
+            kernel("two", arguments=(OUTPUT, N)),
+        ),
     )  # fmt: skip
     target = Target("cuda_ampere", "sm_80")
     call = KernelCaller(program, OnHost(program, source, Artifact(b"", "cubin"), target, fake))
@@ -383,7 +387,7 @@ def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: boo
         )  # fmt: skip
         assert one[5:] == (struct.pack("<i", m), struct.pack("<i", n))
         assert two == (struct.pack("<Q", address(d)), struct.pack("<i", n))
-        assert made[0].grid == (-(-m // 16), n, 1)
+        assert made[0].grid == (2 * -(-m // 16), n, 1)
         assert len(made[0].attributes) == has_cluster
 
 

@@ -15,6 +15,10 @@ MULTIPROCESSORS = 132
 that fills shared memory runs on each. It ranks tiles and decides nothing else: launches ask the
 device."""
 
+CLUSTER_BLOCKS = 16
+"""With the opt-in of sizes that are not portable, 8 without (CUDA C++ Programming Guide, "Thread
+Block Clusters", compute capability 9.0)."""
+
 _ADDED = frozenset(
     {
         "wgmma", "bulk_copy", "transaction_barrier", "warp_specialization", "cluster",
@@ -34,5 +38,6 @@ def describe_targets() -> tuple[Target, ...]:
             arch=ARCH,
             capabilities=base.capabilities | _ADDED,
             parallel_blocks=MULTIPROCESSORS,
+            cluster_blocks=CLUSTER_BLOCKS,
         ),
     )
