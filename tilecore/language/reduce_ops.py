@@ -13,6 +13,7 @@ from tilecore.language import operators as ops
 from tilecore.language.indexing import whole
 from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail
+from tilecore.language.private_reduce import is_private, private_reduce, private_scan
 from tilecore.language.regions import match_shapes, region_of
 from tilecore.language.tile_ops import tile_builder
 from tilecore.language.values import Scalar, shape_text
@@ -31,7 +32,7 @@ def reduce(
     """Reduce `buffer` along `dim` into `out`.
 
     Args:
-        buffer: shared or fragment tile.
+        buffer: the tile, in any memory.
         out: tile without that axis, or with extent 1 there.
         reduce_type: sum, max, min, abssum, absmax, bitand, bitor, bitxor, any or all.
         dim: the axis; negative counts from the end.
@@ -50,6 +51,9 @@ def reduce(
     _check_result(src, dst, axis, what)
     if reduce_type.startswith("bit") and not src.dtype.is_int and not src.dtype.is_bool:
         fail(f"{what} needs integers", expected="an integer dtype", got=src.dtype)
+    if is_private(src, dst):
+        private_reduce(reduce_type, src, dst, axis, bool(clear), bool(nan_propagate))
+        return
     builder.emit(
         Reduce(reduce_type, src, dst, axis, bool(clear), bool(nan_propagate), caller_loc())
     )
@@ -158,6 +162,9 @@ def _scan(op: str, src: Any, dst: Any, dim: int, reverse: bool) -> None:
             expected=shape_text(source.shape),
             got=shape_text(target.shape),
         )
+    if is_private(source, target):
+        private_scan(op, source, target, axis, bool(reverse))
+        return
     builder.emit(Scan(op, source, target, axis, bool(reverse), caller_loc()))
 
 

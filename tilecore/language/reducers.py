@@ -61,7 +61,7 @@ def reducer_init(reducer: Any, init: Any = None) -> None:
     if isinstance(init, BufferValue):
         copy(init, reducer)
     else:
-        fill(reducer, Scalar(_neutral(op, reducer.buffer.dtype)) if init is None else init)
+        fill(reducer, Scalar(neutral(op, reducer.buffer.dtype)) if init is None else init)
 
 
 def finalize_reducer(
@@ -102,7 +102,8 @@ def _operation(reducer: Any) -> str:
     return current().reducers[reducer.name]
 
 
-def _neutral(op: str, dtype: DType) -> Expr:
+def neutral(op: str, dtype: DType) -> Expr:
+    """The value that changes nothing."""
     if op in ("sum", "bitor", "bitxor"):
         return ops.weak_const(0, dtype)
     if op == "bitand":
@@ -180,7 +181,7 @@ def _kept(builder: Builder, frame: Frame, op: str, dtype: DType, order: tuple[in
     parent.stmts.append(Allocate(kept, None, caller_loc()))
     parent.names.add(name)
     place = tuple(frame.vars[axis] for axis in order)
-    frame.stmts.insert(0, Store(kept, place, _neutral(op, dtype), caller_loc()))
+    frame.stmts.insert(0, Store(kept, place, neutral(op, dtype), caller_loc()))
     return kept
 
 

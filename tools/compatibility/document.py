@@ -58,7 +58,7 @@ targets, or lists only because its compiler's intermediate form has it; a proper
 it, or what stands in for it, has not (compute capability 9.0); an inner form of that compiler:
 modules of passes, targets and tools, attributes of its objects, other files of its sources; and what
 a test says of that compiler rather than of a program: of its generated text, of whether and in which
-words it refuses. A test that fails for another reason and reaches such a name in its own functions,
+words it refuses. On a device a program for the host, with its tensors there, is not portable. A test that fails for another reason and reaches such a name in its own functions,
 or asks about generated text only, is not portable either. A test that passes counts as passed,
 whatever it names. A refusal of a common name is a failure.
 

@@ -23,7 +23,7 @@ from types import ModuleType
 
 import pytest
 
-from tilecore.errors import ResourceError, TilecoreError, UnsupportedError
+from tilecore.errors import ArgumentError, ResourceError, TilecoreError, UnsupportedError
 from tools.compatibility.reachable import ACCESSORS, reached_outside, reached_text, reads_text_only
 from tools.compatibility.vocabulary import is_common
 
@@ -127,6 +127,8 @@ def _outside_reason(error: BaseException) -> str | None:
             return one.reason
     if isinstance(error, RuntimeError) and "compute capability" in str(error):
         return str(error)
+    if isinstance(error, ArgumentError) and "wrong device" in error.reason:
+        return "puts its tensors on the host, for a target that is the host"
     return None
 
 
