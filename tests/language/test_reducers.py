@@ -4,6 +4,7 @@ import language_support as support
 import numpy as np
 import pytest
 
+import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError
 
@@ -98,6 +99,49 @@ def test_indices_in_another_order_and_bitwise_operations():
         def floats(A: T.Tensor((4,), "float32")):
             with T.Kernel(1):
                 T.alloc_reducer((4,), "float32", op="bitor")
+
+
+FORMS = {
+    "sum": lambda old, new: old + new,
+    "max": lambda old, new: T.max(new, old),
+    "min": lambda old, new: T.min(old, new),
+    "bitand": lambda old, new: old & new,
+    "bitor": lambda old, new: new | old,
+    "bitxor": lambda old, new: old ^ new,
+}
+UFUNCS = {
+    "sum": np.add, "max": np.maximum, "min": np.minimum, "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"])
+@pytest.mark.parametrize("op", FORMS)
+def test_an_element_combined_with_itself_is_contributed_to(op, backend):
+    """Iterations have no order: what each of them writes back is combined, not overwritten."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "int32"), R: T.Tensor((4,), "int32"), S: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=64):
+            a = T.alloc_fragment((4, 64), "int32")
+            rows = T.alloc_reducer((4,), "int32", op=op)
+            whole = T.alloc_reducer((1,), "int32", op=op, replication="all")
+            T.copy(A, a)
+            T.fill(rows, 5)
+            T.fill(whole, 5)
+            for i, j in T.Parallel(4, 64):
+                rows[i] = FORMS[op](rows[i], a[i, j] * 2)
+                whole[0] = FORMS[op](whole[0], a[i, j])
+            T.finalize_reducer(rows, R)
+            T.finalize_reducer(whole, S)
+
+    a = RNG.integers(-99, 99, (4, 64)).astype(np.int32)
+    r, s = np.zeros(4, np.int32), np.zeros(1, np.int32)
+    device = "native" if backend == "cpu_llvm" else "emulator"
+    tilecore.compile(main, backend=backend, device=device)(a, r, s)
+    five = np.int32(5)
+    np.testing.assert_array_equal(r, UFUNCS[op](UFUNCS[op].reduce(a * 2, axis=1), five))
+    assert s[0] == UFUNCS[op](UFUNCS[op].reduce(a, axis=None), five)
 
 
 def test_misuse():

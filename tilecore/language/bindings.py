@@ -170,17 +170,17 @@ def inplace(op: str, old: Any, value: Any) -> Any:
 
 
 def inplace_item(op: str, target: Any, key: Any, value: Any) -> None:
-    """``target[key] op= value``; ``+=`` on a reducer contributes."""
-    from tilecore.language.reducers import is_reducer, reducer_update
-
-    if op == "iadd" and is_reducer(target):
-        reducer_update(target[key], value)
-        return
+    """``target[key] op= value``; on a reducer the value contributes."""
     setitem(target, key, getattr(operator, op)(target[key], value))
 
 
 def setitem(target: Any, key: Any, value: Any) -> None:
-    """``target[key] = value``; a cell kept in a list or dict is stored to."""
+    """``target[key] = value``; a cell kept in a list or dict is stored to.
+
+    ``acc[i] = T.max(acc[i], v)`` on a reducer contributes v, as ``acc[i] += v`` does.
+    """
+    from tilecore.language.reducers import is_contribution
+
     if isinstance(target, list | dict):
         try:
             old = target[key]
@@ -193,6 +193,8 @@ def setitem(target: Any, key: Any, value: Any) -> None:
             value.fresh = False
         elif not isinstance(value, Cell):
             value = settle(value)
+    elif is_contribution(target, key, value):
+        return
     target[key] = value
 
 

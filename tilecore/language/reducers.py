@@ -14,7 +14,8 @@ from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, int32
-from tilecore.ir.expr import Const, Expr, Load, const, free_vars
+from tilecore.ir.expr import Binary, Const, Expr, Load, const, free_vars, walk
+from tilecore.ir.expr_text import format_expr
 from tilecore.ir.stmts import Allocate, Reduce, Store
 from tilecore.language import operators as ops
 from tilecore.language.allocate import alloc_fragment
@@ -89,6 +90,35 @@ def reducer_update(target: Any, value: Any) -> None:
             got=ops.describe(target),
         )
     contribute(op, element[0], element[1], value)
+
+
+def is_contribution(target: Any, key: Any, value: Any) -> bool:
+    """``acc[i] = acc[i] op v`` inside T.Parallel: v is contributed, and nothing else is to do.
+
+    Raises:
+        LanguageError: the new value reads the element in another way: iterations have no order.
+    """
+    builder = current()
+    if not is_reducer(target) or not builder.inside("parallel") or not isinstance(value, Scalar):
+        return False
+    element = element_of(target[key])
+    if element is None:
+        return False
+    op, old = OPERATIONS[_operation(target)], Load(*element)
+    expr = value.expr
+    if isinstance(expr, Binary) and expr.op == op and old in (expr.a, expr.b):
+        other = expr.b if expr.a == old else expr.a
+        if old not in walk(other):
+            contribute(_operation(target), *element, Scalar(other))
+            return True
+    if any(isinstance(node, Load) and node.buffer == old.buffer for node in walk(expr)):
+        fail(
+            f"an element of reducer {target.name} is computed from it in T.Parallel",
+            expected=f"the old element and one value combined by {_operation(target)}",
+            got=format_expr(expr),
+            hint="T.reducer_update(acc[i], value)",
+        )
+    return False
 
 
 def is_reducer(value: Any) -> bool:
