@@ -29,8 +29,10 @@ $(STAMP):
 demo: setup
 	$(BIN)/tilecore demo
 
+# The whole conformance suite in the emulator for one backend, and a selection of it for the others.
 test: setup
 	$(PYTEST) -m "not slow"
+	$(PYTEST) conformance/tilecore_conformance --backend cuda_ampere --level emulate
 
 test-all: setup
 	$(PYTEST)

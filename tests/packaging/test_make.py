@@ -79,6 +79,7 @@ def test_test_sets_up_and_runs_the_quick_tests(checkout: Path) -> None:
     commands = run(checkout, "test")
     assert commands[0] == "-m venv .venv"
     assert any(c.startswith("-m pytest -n 2") and "not slow" in c for c in commands)
+    assert any("--backend cuda_ampere --level emulate" in c for c in commands)
     everything = run(checkout, "test-all")
     assert any(c.startswith("-m pytest") for c in everything)
     assert not any("not slow" in c for c in everything)

@@ -85,6 +85,14 @@ class Ranges(Knowledge):
         bounds = {**self.bounds, var.name: (low, high)}
         return replace(self, bounds=bounds, sizes=self.sizes | {var.name})
 
+    def with_new(self, var: Var, low: int, high: int) -> Ranges:
+        """`with_range` of a variable that nobody asked about before: what was found of other
+        expressions stays true, and known."""
+        grown = self.with_range(var, low, high)
+        object.__setattr__(grown, "_sums", self._sums)
+        object.__setattr__(grown, "_intervals", self._intervals)
+        return grown
+
     def without_assumptions_since(self, before: Ranges) -> Ranges:
         """What was known `before`, and the variables that were added since."""
         return replace(self, bounds={**self.bounds, **before.bounds}, facts=before.facts)

@@ -106,7 +106,7 @@ class LaneScope:
     def var(self, base: str, low: int, high: int) -> Var:
         """A new int32 variable with inclusive bounds."""
         var = Var(self.names.fresh(base))
-        grown = self.ranges.with_range(var, low, high)
+        grown = self.ranges.with_new(var, low, high)
         if self._simplified_by is self.ranges:  # a new variable changes nothing of what was known
             self._simplified_by = grown
         self.ranges = grown
