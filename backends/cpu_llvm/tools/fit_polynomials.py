@@ -22,12 +22,12 @@ def fit(function: Callable[[mp.mpf], mp.mpf], low: float, high: float, terms: in
 
 
 def fit_exp2_single() -> list[float]:
-    """2^x on [-1/2, 1/2] with constant 1 and five more terms, least maximal relative error.
+    """2^x on [0, 1] with constant 1 and five more terms, least maximal error (all ULP are equal).
 
     Lawson's method: least squares, weights multiplied by the error of the round before. The
     terms are rounded to fp32 one by one, lowest power first, the others fitted again each time.
     """
-    x = np.linspace(-0.5, 0.5, 4001)
+    x = np.linspace(0, 1, 4001)
     fixed: list[float] = []
     while len(fixed) < 5:
         known = 1 + sum(value * x ** (n + 1) for n, value in enumerate(fixed))
@@ -35,9 +35,9 @@ def fit_exp2_single() -> list[float]:
         weights = np.ones_like(x)
         terms = np.zeros(powers.shape[1])
         for _ in range(200):
-            root = np.sqrt(weights) / 2**x
+            root = np.sqrt(weights)
             terms = np.linalg.lstsq(powers * root[:, None], (2**x - known) * root, rcond=None)[0]
-            weights *= np.abs((known + powers @ terms) / 2**x - 1) + 1e-12
+            weights *= np.abs(known + powers @ terms - 2**x) + 1e-12
             weights /= weights.sum()
         fixed.append(float(np.float32(terms[0])))
     return fixed
