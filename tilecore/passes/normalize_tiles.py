@@ -2,6 +2,7 @@
 
 Before -> after:
   * gemm whose c is not a whole fragment          -> a whole fragment, copied in and out
+  * gemm that sums 16-bit floats, without an atom -> a float32 fragment, where that has one
   * gemm operand in global memory                 -> copied to shared memory first
   * gemm operand that is part of a fragment       -> a whole fragment copied from it, or shared
                                                      memory where the backend has no atom
@@ -17,7 +18,9 @@ from __future__ import annotations
 import dataclasses
 
 from tilecore.hooks.context import Context
-from tilecore.ir.buffers import Region, Scope
+from tilecore.hooks.records import MmaAtom
+from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.dtypes import DType, float32
 from tilecore.ir.expr import FALSE, TRUE, Load, Var, const
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
@@ -84,7 +87,7 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
         return () if gemm.clear_accum == FALSE else (If(gemm.clear_accum, (clear,), (), gemm.loc),)
     before: list[Stmt] = []
     after: list[Stmt] = []
-    atom = select_atom(gemm, threads, context)
+    atom, kind = _atom_and_sums(gemm, threads, context)
     changes: dict[str, object] = {
         "hints": with_hint(gemm.hints, "atom", "fma" if atom is None else atom.name)
     }
@@ -98,16 +101,25 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
         part = names.buffer(f"{operand.buffer.name}_part", static(operand), operand.dtype, scope)
         before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
         changes[field] = whole(part)
-    if not _is_whole_fragment(gemm.c):
-        part = names.buffer(
-            f"{gemm.c.buffer.name}_part", static(gemm.c), gemm.c.dtype, Scope.FRAGMENT
-        )
+    if not _is_whole_fragment(gemm.c) or kind != gemm.c.dtype:
+        part = names.buffer(f"{gemm.c.buffer.name}_part", static(gemm.c), kind, Scope.FRAGMENT)
         before.append(Allocate(part, loc=gemm.loc))
         if gemm.clear_accum != TRUE:
             before.append(Copy(gemm.c, whole(part), loc=gemm.loc))
         after.append(Copy(whole(part), gemm.c, loc=gemm.loc))
         changes["c"] = whole(part)
     return (*before, dataclasses.replace(gemm, **changes), *after)  # type: ignore[arg-type]
+
+
+def _atom_and_sums(gemm: Gemm, threads: int, context: Context) -> tuple[MmaAtom | None, DType]:
+    """The atom of a gemm, or None, and in which dtype it sums: C's, or a wider one with an atom."""
+    atom, kind = select_atom(gemm, threads, context), gemm.c.dtype
+    if atom is None and kind.is_float and kind.bits == 16:
+        shape = tuple(map(const, static(gemm.c)))
+        wide = whole(Buffer(gemm.c.buffer.name, shape, float32, Scope.FRAGMENT))
+        atom = select_atom(dataclasses.replace(gemm, c=wide), threads, context)
+        kind = kind if atom is None else float32
+    return atom, kind
 
 
 def _reduce(reduce: Reduce, names: Names) -> Block | None:
