@@ -27,7 +27,7 @@ from tilecore.ir.signature import Argument, program_arguments
 from tilecore.ir.stmts import Stmt
 from tilecore.ir.visit import walk_stmts
 from tilecore.runtime.grids import Grid, launch_grid
-from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
+from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.written import written_buffers
 from tilecore.target import Target
@@ -81,13 +81,13 @@ class EmulatedLauncher:
             KernelFaults: a kernel did something undefined.
         """
         count = len(self.program.symbols)
-        sizes = tuple(int(value) for value in arguments[len(arguments) - count :])
+        numbers = call_sizes(arguments, count, self._scalars)
+        sizes = numbers[:count]
         given = dict(zip((one.name for one in self.order), arguments, strict=True))
         values = {one.name: self._value(one, given[one.name], sizes) for one in self.order}
-        scalars = tuple(int(arguments[position]) for position in self._scalars)
         self.reports = []
         for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
-            blocks = launch_grid(one, grid((*sizes, *scalars)), self.target)
+            blocks = launch_grid(one, grid(numbers), self.target)
             shape = _shape_of(one, blocks or (0, 0, 0))
             options = RunOptions(
                 self.options.seed,

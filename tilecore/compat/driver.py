@@ -16,9 +16,9 @@ def get_num_sms(device_id: int = 0) -> int:
     Raises:
         LaunchError: no such device is here.
     """
-    backend = backend_for(None) or best_backend()
     if settings.device == "emulator":
         return EMULATED_PROCESSORS
+    backend = backend_for(None) or best_backend()
     found = present_device(backend)
     if found is None:
         raise LaunchError(f"no device of backend {backend!r} is here")

@@ -17,10 +17,10 @@ from tilecore.ir.buffers import Scope
 from tilecore.ir.expr import Var
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Alias, Block, For, Intrinsic, LoopKind, Stmt
+from tilecore.ir.stmts import Alias, Block, Intrinsic, Stmt
 from tilecore.ir.visit import map_stmts, walk_stmts
 from tilecore.ir.windows import WINDOWS, nest, windows_of
-from tilecore.passes.scopes import Names, is_whole
+from tilecore.passes.scopes import Names, is_pipelined, is_whole
 
 CAPABILITY = "window_copies"
 GATHERED = "gathered"
@@ -66,7 +66,7 @@ def _candidates(kernel: Kernel) -> Block:
     """Statements that a copy engine may take, as far as the author's program tells."""
     if is_per_lane(kernel.body) or any(isinstance(s, Alias) for s in walk_stmts(kernel.body)):
         return ()
-    loops = [s for s in kernel.body if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
+    loops = [s for s in kernel.body if is_pipelined(s)]
     found: list[Stmt] = []
     for stmt in (inner for loop in loops for inner in loop.body):
         if not isinstance(stmt, Intrinsic) or stmt.op != WINDOWS:

@@ -56,7 +56,14 @@ from tilecore.passes.producers import (
 )
 from tilecore.passes.register_ahead import RegisterAhead, can_wait
 from tilecore.passes.roles.ring import inlined, substituted
-from tilecore.passes.scopes import Names, kernel_ranges, loads_in, per_kernel, rewrite_block
+from tilecore.passes.scopes import (
+    Names,
+    is_pipelined,
+    kernel_ranges,
+    loads_in,
+    per_kernel,
+    rewrite_block,
+)
 from tilecore.passes.stagger import Staggered, form_of
 
 
@@ -96,7 +103,7 @@ class Pipeliner:
 
     def visit(self, stmt: Stmt) -> Block | None:
         """The statements that take the place of a pipelined loop."""
-        if not isinstance(stmt, For) or stmt.kind is not LoopKind.PIPELINED:
+        if not is_pipelined(stmt):
             return None
         loop = dataclasses.replace(stmt, body=rewrite_block(stmt.body, self.visit))
         producers, plan = self.producers(loop)

@@ -6,13 +6,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
+from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.stmts import Block, For, Let, Parallel, Stmt
+from tilecore.ir.stmts import Block, For, Let, LoopKind, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS, bound_vars, buffers_in, walk_stmts
 
 
@@ -151,6 +152,11 @@ def static(region_or_buffer: Region | Buffer) -> tuple[int, ...]:
 def bytes_of(region_or_buffer: Region | Buffer) -> int:
     """Bytes of the elements of something on the chip."""
     return math.prod(static(region_or_buffer)) * region_or_buffer.dtype.bytes
+
+
+def is_pipelined(stmt: Stmt) -> TypeGuard[For]:
+    """True for a loop whose iterations the author lets overlap."""
+    return isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED
 
 
 def per_kernel(program: Program, visit: Callable[[Kernel], Kernel], **changes: object) -> Program:

@@ -38,6 +38,20 @@ def launch_sizes(program: Program) -> tuple[Var, ...]:
     return (*program.symbols, *(scalar for scalar in scalars if isinstance(scalar, Var)))
 
 
+def call_sizes(
+    arguments: tuple[Any, ...], symbols: int, positions: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What grids are functions of, from a call's flat arguments: its dynamic sizes, then scalars.
+
+    Args:
+        arguments: the flat arguments, dynamic sizes last.
+        symbols: how many dynamic sizes there are.
+        positions: of the scalars that grids mention (`grid_scalars`).
+    """
+    sizes = arguments[len(arguments) - symbols :]
+    return tuple(int(value) for value in (*sizes, *(arguments[place] for place in positions)))
+
+
 def bind_scalars(
     bind: Callable[[Sizes, int], Any], positions: tuple[int, ...], sizes: Sizes, device: int
 ) -> Callable[..., None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable
 
 import numpy as np
 
@@ -133,5 +132,4 @@ def _call_print(
     w.call(PRINT_SYMBOL, "void", [_text(s, message), name, data, w.i64(len(extents)), shape])
 
 
-PrintFunction = Callable[[bytes, bytes, int, int, int], None]
 __all__ = ["Load", "callback_symbols", "emit_assert", "emit_print", "store_element", "take_failure"]

@@ -46,16 +46,6 @@ class SharedTile:
     extents: tuple[int, ...]
     tile_bytes: int
 
-    @property
-    def static_tiles(self) -> int | None:
-        """Number of tiles, None when it depends on dynamic sizes."""
-        total = 1
-        for count in self.counts:
-            if not isinstance(count, Const):
-                return None
-            total *= int(count.value)
-        return total
-
 
 @dataclass(frozen=True, slots=True)
 class TileStore:

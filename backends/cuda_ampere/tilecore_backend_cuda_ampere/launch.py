@@ -16,7 +16,7 @@ from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 from tilecore.runtime.grids import launch_grid
 from tilecore.runtime.launcher import BoundLaunch
-from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
+from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere.device import capability_of, runs_on
@@ -82,9 +82,7 @@ class CudaLauncher:
     def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
         """Launch with flat arguments on `stream`, or on the current device's current stream."""
         count = len(self._program.symbols)
-        split = len(arguments) - count
-        sizes = tuple(int(size) for size in arguments[split:])
-        sizes += tuple(int(arguments[position]) for position in self.scalars)
+        sizes = call_sizes(arguments, count, self.scalars)
         device = max(self._driver.current_device(), 0)
         key = (sizes, device)
         held = self._on_streams.get(key)
@@ -95,7 +93,7 @@ class CudaLauncher:
             held = self._on_streams[key] = (chosen, launch)
         chosen, launch = held
         chosen.stream = stream
-        launch(*arguments[:split])
+        launch(*arguments[: len(arguments) - count])
 
     def _make(self, sizes: Sizes, device: int, stream_of: Any) -> BoundLaunch:
         calls: list[KernelCall] = []

@@ -22,7 +22,7 @@ from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.runtime.grids import launch_grid
 from tilecore.runtime.launcher import BoundLaunch
-from tilecore.runtime.scalar_grids import grid_scalars, launch_sizes
+from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.target import Target
 
@@ -85,11 +85,10 @@ class HipLauncher:
 
     def __call__(self, arguments: tuple[int | float, ...], stream: int = 0) -> None:
         """Launch with flat arguments on `stream`, or on the current device's current stream."""
-        split = len(arguments) - len(self._program.symbols)
-        sizes = tuple(int(size) for size in arguments[split:])
-        sizes += tuple(int(arguments[position]) for position in self.scalars)
+        count = len(self._program.symbols)
+        sizes = call_sizes(arguments, count, self.scalars)
         getter = functools.partial(_given, stream) if stream else stream_getter()
-        self._make(sizes, self._api.current_device(), getter)(*arguments[:split])
+        self._make(sizes, self._api.current_device(), getter)(*arguments[: len(arguments) - count])
 
     def _make(self, sizes: Sizes, device: int, stream_of: Callable[[int], int]) -> BoundLaunch:
         calls: list[tuple[Any, tuple[int, ...], KernelSource]] = []

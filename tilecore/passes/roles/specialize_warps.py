@@ -77,6 +77,7 @@ from tilecore.passes.roles.taken_tiles import TileWalk, taken_ring
 from tilecore.passes.roles.window_copies import as_copies, gathered_because, has_window_copies
 from tilecore.passes.scopes import (
     Names,
+    is_pipelined,
     kernel_ranges,
     per_kernel,
     with_hint,
@@ -111,8 +112,8 @@ class Specializer(SharedLoads):
         """The kernel with roles; None where it has none to gain or does not fit."""
         if teams_of(self.kernel) > 1:
             return turns_kernel(self)
-        loops = [s for s in self.kernel.body if _is_pipelined(s)]
-        if not loops or sum(map(_is_pipelined, walk_stmts(self.kernel.body))) != len(loops):
+        loops = [s for s in self.kernel.body if is_pipelined(s)]
+        if not loops or sum(map(is_pipelined, walk_stmts(self.kernel.body))) != len(loops):
             return None
         if not self.may_apply():
             return None
@@ -145,7 +146,7 @@ class Specializer(SharedLoads):
             for buffer, wait in [w for w in waiting if w[0] in buffers_in((stmt,))]:
                 consumer.append(wait)
                 waiting.remove((buffer, wait))
-            if not isinstance(stmt, For) or not _is_pipelined(stmt):
+            if not is_pipelined(stmt):
                 consumer.append(self.stored(stmt))
                 continue
             groups = self.groups(stmt, plans[loops.index(stmt)])
@@ -343,7 +344,3 @@ class Specializer(SharedLoads):
             layouts=tuple(sorted(self.layouts.items())),
             hints=hints,
         )
-
-
-def _is_pipelined(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED

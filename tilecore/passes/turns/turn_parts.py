@@ -19,7 +19,6 @@ from tilecore.ir.stmts import (
     Gemm,
     Intrinsic,
     Let,
-    LoopKind,
     Parallel,
     Print,
     Reduce,
@@ -32,7 +31,7 @@ from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 from tilecore.passes.accesses import accesses_of, covers
 from tilecore.passes.defer_sums import is_dead
 from tilecore.passes.elementwise import as_parallel
-from tilecore.passes.scopes import bytes_of, is_whole, loads_in
+from tilecore.passes.scopes import bytes_of, is_pipelined, is_whole, loads_in
 
 MOST_CARRIED = 2048
 """Bytes of one fragment that may pass from team to team at each tile."""
@@ -105,7 +104,7 @@ def effects_of(stmt: Stmt) -> Iterator[Effect]:
 
 def parts_of(kernel: Kernel) -> TurnParts | None:
     """The parts of a kernel that has one such loop; None for any other."""
-    loops = [s for s in walk_stmts(kernel.body) if _is_pipelined(s)]
+    loops = [s for s in walk_stmts(kernel.body) if is_pipelined(s)]
     if len(loops) != 1 or not any(s is loops[0] for s in kernel.body):
         return None
     unwanted = (Intrinsic, WarpScope, Print, Assert, While, Atomic)
@@ -126,10 +125,6 @@ def parts_of(kernel: Kernel) -> TurnParts | None:
     if not all(isinstance(s, Let) or (isinstance(s, Copy) and s.fills_shared) for s in head):
         return None
     return _from_body(before, after, loop, head, first, between, last)
-
-
-def _is_pipelined(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED
 
 
 def _from_body(

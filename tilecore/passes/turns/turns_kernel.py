@@ -11,11 +11,11 @@ from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Const, const, free_vars
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
+from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in
 from tilecore.passes.roles.producer_schedule import producer_loop
 from tilecore.passes.roles.ring import Group, inlined, point
-from tilecore.passes.scopes import static
+from tilecore.passes.scopes import is_pipelined, static
 from tilecore.passes.turns.held_columns import hold_columns
 from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import team_of, teams_of
@@ -29,7 +29,7 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     """The kernel with its warp roles; None when its copies are not a copy engine's."""
     kernel = own.kernel
     team = team_of(kernel)
-    loop = next(s for s in kernel.body if isinstance(s, For) and s.kind is LoopKind.PIPELINED)
+    loop = next(s for s in kernel.body if is_pipelined(s))
     plan = own.plan(loop)
     if team is None or plan.producer_warps < 1 or not plan.takes_turns:
         return None
