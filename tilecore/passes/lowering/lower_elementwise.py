@@ -234,7 +234,8 @@ class _Lowering:
         if buffer.scope is Scope.LOCAL:
             flat = self.scope.lane_buffer(buffer)
             at = (self.scope.offset(buffer, indices),) if indices else ()
-            return (Store(flat, at, value, stmt.loc),)
+            test = self.scope.inside(buffer, indices)
+            return guarded(test, (Store(flat, at, value, stmt.loc),))
         if unconditional and self.vectors is not None and self.is_outside(stmt.indices):
             vector = self.vectors.store(stmt, indices, value, self.first_copy)
             if vector is not None:
@@ -296,7 +297,8 @@ class _Lowering:
             register = self.register(buffer, load.indices, False, inner)
             return _select(self.scope.inside(buffer, indices), Load(flat, (register,)), safe)
         if buffer.scope is Scope.LOCAL:
-            return Load(flat, (self.scope.offset(buffer, indices),) if indices else ())
+            own = Load(flat, (self.scope.offset(buffer, indices),) if indices else ())
+            return _select(self.scope.inside(buffer, indices), own, safe)
         if unconditional and self.vectors is not None and self.is_outside(load.indices):
             registers = self.vectors.load(buffer, indices)
             if registers is not None:
