@@ -8,7 +8,7 @@ import pytest
 import tilecore
 from tilecore.compiler import lower
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem
-from tilecore_kernels.flash_attention_fp8 import DTYPE, FLASH_ATTENTION_FP8, slot_of
+from tilecore_kernels.flash_attention_fp8 import DTYPE, FLASH_ATTENTION_FP8, key_at, slot_of
 
 CASES = {
     "full": (AttentionProblem(1, 1, 160, 64, DTYPE), (128, 64, 2, 256)),
@@ -30,6 +30,7 @@ def test_slots_are_a_permutation_of_each_sixteen() -> None:
     slots = [slot_of(key) for key in range(48)]
     for first in (0, 16, 32):
         assert sorted(slots[first : first + 16]) == list(range(first, first + 16))
+    assert [key_at(slot) for slot in slots[:16]] == list(range(16))
 
 
 @pytest.mark.parametrize("backend", ["cuda_hopper", "cuda_ampere"])

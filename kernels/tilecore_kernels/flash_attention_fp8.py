@@ -47,6 +47,11 @@ def slot_of(key: Any) -> Any:
     return key - inside + inside % 8 // 2 * 4 + inside % 2 + inside // 8 * 2
 
 
+def key_at(slot: Any) -> Any:
+    """The key at a place among 16: `slot_of` the other way."""
+    return slot // 4 * 2 + slot % 2 + slot // 2 % 2 * 8
+
+
 def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> Any:
     """Tile program over (batch, heads, length, dim) tensors; scales are (batch, heads) float32."""
     p, tile_q, tile_k = problem, config.block_q, config.block_k
@@ -73,8 +78,8 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
             one, of = pair // p.kv_heads, pair % p.kv_heads
             T.copy(V[one, of, bk * TURNED : (bk + 1) * TURNED, bd * TURNED : (bd + 1) * TURNED],
                    rows_in)  # fmt: skip
-            for d, key in T.Parallel(TURNED, TURNED):
-                turned[d, slot_of(key)] = rows_in[key, d]
+            for part, d, slot in T.Parallel(TURNED // 16, TURNED, 16):
+                turned[d, part * 16 + slot] = rows_in[part * 16 + key_at(slot), d]
             T.copy(turned, Turned[one, of, bd * TURNED : (bd + 1) * TURNED,
                                   bk * TURNED : (bk + 1) * TURNED])  # fmt: skip
 
