@@ -11,8 +11,10 @@ import tilecore.language as T
 from tilecore_kernels.online_softmax import LN_2, normalize, to_log_sum
 
 THREADS = 128
-SPLITS_AT_ONCE = 32
+SPLITS_AT_ONCE = 64
 """Parts that are read together: enough loads in flight, few enough registers."""
+COLUMNS_AT_ONCE = 128
+"""Columns of one block: wide rows are divided, so that few of them still fill a device."""
 
 
 @T.macro
@@ -37,16 +39,19 @@ def combine_splits(Parts, Sums, Out, LSE):
     """
     batch, heads, splits, group, dim = (int(extent) for extent in Parts.shape)
     some = min(SPLITS_AT_ONCE, splits)
+    columns = COLUMNS_AT_ONCE if dim % COLUMNS_AT_ONCE == 0 else dim
+    pieces = dim // columns
     minus_inf = -T.infinity("float32")
-    with T.Kernel(group, heads, batch, threads=THREADS) as (row, head, b):
+    with T.Kernel(group * pieces, heads, batch, threads=THREADS) as (bx, head, b):
+        row, left = bx // pieces, bx % pieces * columns
         sums = T.alloc_fragment((splits,), "float32")
         peak = T.alloc_fragment((1,), "float32")
         total = T.alloc_fragment((1,), "float32")
-        parts = T.alloc_fragment((some, dim), "float32")
+        parts = T.alloc_fragment((some, columns), "float32")
         weights = T.alloc_fragment((some,), "float32")
-        out = T.alloc_fragment((dim,), "float32")
+        out = T.alloc_fragment((columns,), "float32")
         if splits == some:  # on their way while the sums are read
-            T.copy(Parts[b, head, 0:some, row, 0:dim], parts)
+            T.copy(Parts[b, head, 0:some, row, left : left + columns], parts)
         for s in T.Parallel(splits):
             sums[s] = Sums[b, head, s, row]
         T.reduce_max(sums, peak, dim=0)
@@ -64,12 +69,14 @@ def combine_splits(Parts, Sums, Out, LSE):
                     inside, T.exp2(Sums[b, head, first + s, row] - anchor), 0.0
                 )
             if splits != some:
-                T.copy(Parts[b, head, first : first + some, row, 0:dim], parts)
-            for s, d in T.Parallel(some, dim):
+                rows = Parts[b, head, first : first + some, row, left : left + columns]
+                T.copy(rows, parts)
+            for s, d in T.Parallel(some, columns):
                 parts[s, d] = weights[s] * parts[s, d]
             T.reduce_sum(parts, out, dim=0, clear=False)
-        for d in T.Parallel(dim):
-            Out[b, head, row, d] = out[d] * share
-        LSE[b, head, row] = T.if_then_else(
-            total[0] == 0.0, minus_inf, (T.log2(total[0]) + anchor) * LN_2
-        )
+        for d in T.Parallel(columns):
+            Out[b, head, row, left + d] = out[d] * share
+        if left == 0:
+            LSE[b, head, row] = T.if_then_else(
+                total[0] == 0.0, minus_inf, (T.log2(total[0]) + anchor) * LN_2
+            )
