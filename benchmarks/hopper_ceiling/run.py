@@ -2,6 +2,7 @@
 
 python benchmarks/hopper_ceiling/run.py build            compile every variant (no GPU needed)
 python benchmarks/hopper_ceiling/run.py gemm attention   check, then time; ratios against the peers
+(heads: attention of other head dimensions; latent: latent decoding beside the generated kernel)
 """
 
 from __future__ import annotations
@@ -336,6 +337,16 @@ def run_heads() -> None:
         attention_case(chosen, cubins, (1, heads, 16384, d), causal, True)
 
 
+def run_latent() -> None:
+    """Latent decoding, batch 132, context 8192, and ragged lengths first."""
+    import latent
+
+    cubins = build(variants.LATENT)
+    latent.check_ragged(variants.LATENT, cubins)
+    candidates, flops = latent.candidates(variants.LATENT, cubins, 132, 8192)
+    measure("latent decoding", [132, 8192], flops, candidates, ["generated"])
+
+
 def main() -> None:
     """Run the groups named on the command line."""
     names = sys.argv[1:] or ["gemm", "attention"]
@@ -346,9 +357,12 @@ def main() -> None:
 
     print(torch.cuda.get_device_name(0), "torch", torch.__version__, "cuda", torch.version.cuda)
     torch.manual_seed(0)
+    groups = {
+        "gemm": run_gemm, "attention": run_attention, "heads": run_heads, "latent": run_latent,
+    }  # fmt: skip
     for name in names:
         try:
-            {"gemm": run_gemm, "attention": run_attention, "heads": run_heads}[name]()
+            groups[name]()
         except Exception:
             import traceback
 

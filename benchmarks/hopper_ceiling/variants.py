@@ -42,6 +42,16 @@ def attention_variant(
     return Variant(full_name, "attention_fwd.cu", "attention", pairs, (scores, values))
 
 
+def latent_variant(name: str, **options: int) -> Variant:
+    """One schedule of latent decoding."""
+    instructions = tuple(
+        wgmma_source.WgmmaInstruction("f32_f16", n, in_registers)
+        for n, in_registers in ((48, True), (48, False), (128, False))
+    )
+    pairs = tuple((key, str(value)) for key, value in options.items())
+    return Variant(f"latent {name}", "latent_decode.cu", "latent_decode", pairs, instructions)
+
+
 GEMM = [
     gemm_variant("128x256x64 c2", STORE_PANELS=1),
     gemm_variant("snake raster", STORE_PANELS=1, RASTER_SNAKE=1),
@@ -79,7 +89,13 @@ CAUSAL_256 = [attention_variant("128x80", 256, 80, True, **TWO)]
 BF16_128 = [
     attention_variant("192x80 c2", 128, 80, False, "bfloat16", **PAIRED),
 ]
+LATENT = [
+    latent_variant("4 panels of Q held", HELD=4),
+    latent_variant("5 panels of Q held", HELD=5),
+    latent_variant("added at once", HELD=4, DELAYED=0),
+]
 ALL = [
+    *LATENT,
     *GEMM, *GEMM_MN, *GEMM_BF16, *FULL_128, *CAUSAL_128, *BF16_128,
     *FULL_64, *CAUSAL_64, *FULL_256, *CAUSAL_256,
 ]  # fmt: skip
