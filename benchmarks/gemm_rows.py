@@ -1,6 +1,7 @@
-"""Rows of the GPU benchmark for gemms of all kinds beside cuBLAS, as torch calls it.
+"""Rows of the GPU benchmark for gemms of all kinds beside cuBLAS and cuDNN, as torch calls them.
 
-Dense 16-bit, 8-bit with one factor or factors for blocks, few rows, odd sizes, batches, groups.
+Dense 16-bit, 8-bit with one factor or factors for blocks, few rows, odd sizes, batches, groups,
+convolutions.
 Each problem's first configurations and its peers are timed twice (`hopper_ceiling/device.py`):
 sustained, each alone at its own steady power, and mixed, call by call in turns at equal clocks.
 Matrix kernels run against the power limit, so the two differ.
@@ -23,6 +24,7 @@ from measuring import relative_error
 import tilecore
 from tilecore.targets import choose_target
 from tilecore_kernels import FAMILIES
+from tilecore_kernels.conv2d import CONV2D, Conv2dProblem
 from tilecore_kernels.gemm import GemmProblem
 from tilecore_kernels.gemm_grouped import GroupedGemmProblem
 from tilecore_kernels.gemm_scaled import BLOCK, ScaledGemmProblem
@@ -127,6 +129,20 @@ def grouped(rows: int, n: int, k: int, groups: int) -> Case:
     return Case("grouped_gemm", problem, (a, b, offsets), torch.cat(parts), peers)
 
 
+def convolution(problem: Conv2dProblem) -> Case:
+    """fp16 images stored pixel by pixel, as torch's channels_last format has them."""
+    rows, filters, length = problem.product
+    size = (problem.batch, problem.height, problem.width, problem.channels)
+    images = torch.randn(size, device="cuda", dtype=torch.float16)
+    weights = torch.randn(filters, length, device="cuda", dtype=torch.float16)
+    x = images.permute(0, 3, 1, 2)
+    w = weights.view(filters, problem.kernel, problem.kernel, -1).permute(0, 3, 1, 2)
+    facts = (problem.stride, problem.pad, problem.dilation)
+    call = lambda: torch.nn.functional.conv2d(x, w, None, *facts)  # noqa: E731
+    want = call().permute(0, 2, 3, 1).reshape(rows, filters)
+    return Case("conv2d", problem, (images, weights), want, {"cudnn": call})
+
+
 def cases(kinds: list[str]) -> Iterator[Case]:
     """The rows of the chosen kinds; made one after the other, for the memory's sake."""
     half, brain = torch.float16, torch.bfloat16
@@ -154,9 +170,14 @@ def cases(kinds: list[str]) -> Iterator[Case]:
     if "grouped" in kinds:
         yield grouped(8192, 4096, 7168, 8)
         yield grouped(4096, 7168, 2048, 32)
+    if "conv" in kinds:
+        torch.backends.cudnn.benchmark = True
+        for problem in CONV2D.problems:
+            if problem.dtype == "float16":
+                yield convolution(problem)
 
 
-KINDS = ["dense", "odd", "few", "fp8", "block", "batched", "grouped"]
+KINDS = ["dense", "odd", "few", "fp8", "block", "batched", "grouped", "conv"]
 
 
 def measure(case: Case, backend: str, arch: str | None, count: int) -> dict[str, Any]:

@@ -197,6 +197,7 @@ CONV2D = Family(
         Conv2dProblem(32, 28, 28, 512, 512),
         Conv2dProblem(32, 56, 56, 256, 512, stride=2),
         Conv2dProblem(32, 28, 28, 512, 1024, kernel=1, pad=0),
+        Conv2dProblem(32, 14, 14, 1024, 1024),
         Conv2dProblem(1, 28, 28, 64, 64, dtype="float32", has_bias=True, activation="relu"),
     ),
     flops=_flops,
