@@ -114,6 +114,8 @@ def run_scan(stmt: S.Scan, frame: Frame) -> None:
         result = result if dtype.is_float else wrap(result, dtype)
     elif stmt.op == "max":
         result = np.fmax.accumulate(source, axis=stmt.axis)
+        if dtype.is_float:  # as a reduction of what came so far: nans alone give what none gives
+            result = np.fmax(result, _lowest(dtype))
     else:
         raise UnsupportedError("unknown scan", expected="sum or max", got=stmt.op)
     store_region(stmt.dst, np.flip(result, stmt.axis) if stmt.reverse else result, frame)

@@ -116,16 +116,46 @@ def nan_reduce(rng: np.random.Generator, op: str, nan_propagate: bool = False) -
     x[4, 2] = np.inf
     x[5] = -np.inf
     x[6] = np.inf
+    x[7] = np.nan
 
     def expected() -> tuple[Expected, ...]:
         table = {
             ("max", False): np.fmax, ("min", False): np.fmin,
             ("max", True): np.maximum, ("min", True): np.minimum,
         }  # fmt: skip
-        value = table[op, nan_propagate].reduce(x.astype(np.float64), axis=1)
+        empty = -np.inf if op == "max" else np.inf
+        value = table[op, nan_propagate].reduce(x.astype(np.float64), axis=1, initial=empty)
         return (Expected(value, bounds.nothing(value)),)
 
     return Experiment(nan_reduce, (x,), (output((rows,), "float32"),), expected)
+
+
+def nan_scan(
+    rng: np.random.Generator, dtype: str, dim: int = 1, reverse: bool = False, threads: int = 128
+) -> Experiment:
+    """Running maxima that begin with nans, hold some, or have nothing else."""
+    rows, cols = 17, 33
+
+    @T.prim_func
+    def nan_scan(X: T.Tensor((rows, cols), dtype), Y: T.Tensor((rows, cols), dtype)):
+        with T.Kernel(1, threads=threads) as _:
+            x = T.alloc_shared((rows, cols), dtype)
+            T.copy(X, x)
+            T.cummax(x, dim=dim, reverse=reverse)
+            T.copy(x, Y)
+
+    x = normal(rng, (rows, cols), dtype)
+    x[3] = x[4, 5] = x[7, ::2] = x[9, :3] = x[10, -3:] = x[:, 8] = np.nan
+    x[5, 0], x[6, -1], x[8] = np.inf, -np.inf, -np.inf
+
+    def expected() -> tuple[Expected, ...]:
+        source = np.flip(x, dim) if reverse else x
+        most = np.fmax.accumulate(source.astype(np.float64), axis=dim)
+        value = np.where(np.isnan(most), -np.inf, most)
+        value = np.flip(value, dim) if reverse else value
+        return (Expected(value, bounds.nothing(value)),)
+
+    return Experiment(nan_scan, (x,), (output((rows, cols), dtype),), expected)
 
 
 def subnormal_sum(rng: np.random.Generator, dtype: str) -> Experiment:
@@ -191,6 +221,6 @@ def extreme_softmax(rng: np.random.Generator, cols: int, online: bool) -> Experi
 
 
 BUILDERS: tuple[Any, ...] = (
-    special_unary, special_binary, predicates, nan_reduce, subnormal_sum, masked_attention,
-    extreme_softmax,
+    special_unary, special_binary, predicates, nan_reduce, nan_scan, subnormal_sum,
+    masked_attention, extreme_softmax,
 )  # fmt: skip
