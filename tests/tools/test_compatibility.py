@@ -118,7 +118,7 @@ def test_the_page_has_a_column_for_each_run_and_a_reason_for_each_failure() -> N
     assert "| flash decoding | 1/1 |  (1 too large) |" in text
     row = next(line for line in text.splitlines() if line.startswith("| `example_convolution.py`"))
     assert row == ("| `example_convolution.py` | pass | fail 2/3 | a \\| b; two; three; 1 more |")
-    assert "`cuda_hopper` some device 2 of 3" in text
+    assert "| `cuda_hopper` some device | 2 of 3 | einops | `abc` (1) |" in text
 
 
 def test_runs_are_kept_and_resumed(tmp_path: Path) -> None:

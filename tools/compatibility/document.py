@@ -37,15 +37,17 @@ buffer, reads of on-chip memory that nobody wrote, and barriers that not all lan
 {runs}
 
 The emulator is slow: which files it ran is seen below. A file that did not end in time counts as
-portable. Which are portable depends on the packages beside torch and pytest that are installed:
-{packages}. Counted by tests (a program is one test): {tests}.
-Trees of tilecore that ran the portable files: {trees}.
+portable. Which are portable depends on the packages that are installed beside torch and pytest.
+
+| backend | tests passed (a program is one) | packages | trees of tilecore (portable files) |
+| --- | ---: | --- | --- |
+{details}
 
 | result | meaning |
 | --- | --- |
 | pass | ran to its end; what it compares with its reference agrees; in files of tests every portable test passed |
 | fail | at least one portable test, or the program, does not |
-| time limit | did not end within {limits} of processor time |
+| time limit | did not end within its seconds of processor time ({limits}) |
 | not portable | see the rule |
 | too large | tiles, chosen for another device, need more memory on the chip than the target has |
 | no program | defines functions only |
@@ -95,6 +97,13 @@ def _run_row(run: Run) -> str:
     share = states[PASS] / max(1, run.portable())
     cells = [run.title, *numbers, states[TOO_LARGE], f"**{share:.1%}**"]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _details_row(run: Run) -> str:
+    passed = run.tests(PASS)
+    tests = f"{passed} of {passed + run.tests(FAIL)}"
+    trees = ", ".join(f"`{tree}` ({count})" for tree, count in run.trees().most_common())
+    return f"| {run.title} | {tests} | {', '.join(run.packages) or 'none'} | {trees} |"
 
 
 def _state(result: Result | None) -> str:
@@ -161,21 +170,11 @@ def _families(runs: Sequence[Run], paths: Sequence[str]) -> str:
 
 
 def _introduction(runs: Sequence[Run], commit: str, each: int) -> str:
-    tests = (
-        f"{run.title} {run.tests(PASS)} of {run.tests(PASS) + run.tests(FAIL)}" for run in runs
-    )
-    packages = (f"{run.title} {', '.join(run.packages) or 'none'}" for run in runs)
-    trees = (
-        f"{run.title} " + ", ".join(f"`{tree}` ({n})" for tree, n in run.trees().most_common())
-        for run in runs
-    )
     return _INTRODUCTION.format(
         commit=commit,
         runs="\n".join(map(_run_row, runs)),
-        tests="; ".join(tests),
-        trees="; ".join(trees),
-        packages="; ".join(packages),
-        limits=" and ".join(f"{limit:g} s" for limit in sorted({run.limit for run in runs})),
+        details="\n".join(map(_details_row, runs)),
+        limits=", ".join(f"{run.title} {run.limit:g}" for run in runs),
         sizes=LIMITS,
         emulated=", ".join(f"{small} for {limit}" for limit, small in EMULATED.items()),
         each=each,
