@@ -34,7 +34,7 @@ from tilecore.ir.visit import (
     walk_stmts,
 )
 from tilecore.passes.accesses import Access, accesses_of, covers
-from tilecore.passes.roles.ring import Group, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import (
     RunsBeside,
     asynchronous,
@@ -168,7 +168,10 @@ def _end(parts: Alternating, base: Var, at: Expr, which: int, running: int) -> l
     step = binary("add", base, at)
     (gemm,) = _on(parts, (parts.gemm,), which, at)
     assert isinstance(gemm, Gemm)
-    result: list[Stmt] = [wait_for(running, gemm), Intrinsic("sync_warp")]
+    loaded = {copy.dst.buffer for group in parts.groups for copy in group.copies}
+    by_lanes = not loaded.isdisjoint(buffers_in(parts.before))
+    result: list[Stmt] = [wait_for(running, gemm)]
+    result += AFTER_LANES_READ if by_lanes else [Intrinsic("sync_warp")]
     result += [group.ring.release(step, 0) for group in parts.groups]
     return [*result, *_on(parts, parts.after, which, at)]
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Expr, binary, const
-from tilecore.ir.stmts import Allocate, Copy, For, Gemm, If, Intrinsic, Let, Stmt
+from tilecore.ir.stmts import Allocate, Copy, For, Gemm, If, Let, Stmt
 from tilecore.ir.visit import buffers_in
 from tilecore.passes.roles.delayed_schedule import Steps, delayed_loop
 from tilecore.passes.roles.in_flight import in_flight_steps, worth_it
-from tilecore.passes.roles.ring import Group, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import (
     RunsBeside,
     asynchronous,
@@ -79,8 +79,7 @@ def plain_steps(loop: For, groups: list[Group], runs_beside: RunsBeside, step: E
         for group in groups:
             if group.last == index:
                 if group.first != index or not (isinstance(stmt, Gemm) and runs_beside(stmt)):
-                    # Lanes read, each in its own time; one of them releases for all.
-                    body.append(Intrinsic("sync_warp"))
+                    body += AFTER_LANES_READ
                 body.append(group.ring.release(step, 0))
     return body
 

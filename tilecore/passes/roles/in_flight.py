@@ -20,7 +20,7 @@ from tilecore.ir.expr import Expr, const
 from tilecore.ir.stmts import Allocate, For, Gemm, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.producers import writes
-from tilecore.passes.roles.ring import Group, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import RunsBeside, asynchronous, slots_of
 
 FEWEST = 3
@@ -93,8 +93,7 @@ def in_flight_steps(loop: For, groups: list[Group], step: Expr) -> list[Stmt]:
                 by_lanes.add(id(group))
             if group.last == index:
                 if id(group) in by_lanes:
-                    # Lanes read, each in its own time; one of them releases for all.
-                    flight.body.append(Intrinsic("sync_warp"))
+                    flight.body += AFTER_LANES_READ
                 readers = [g for g in flight.running if not buffers.isdisjoint(buffers_in((g,)))]
                 flight.held.append((group, readers))
                 flight.release()

@@ -40,7 +40,7 @@ from tilecore.passes.roles.persistent_tiles import (
     step_base,
 )
 from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
-from tilecore.passes.roles.ring import Group, inlined, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, inlined, rebuffered
 from tilecore.passes.roles.schedule_pieces import renamed, slots_of
 from tilecore.passes.roles.taken_tiles import Walk, taken_ring, walk_taken
 from tilecore.passes.scopes import with_hint
@@ -215,7 +215,7 @@ def _work(own: Specializer, parts: Parts, plan: PipelinePlan, round_: Var, base:
             result.append(rebuffered(stmt, slots))
         for group in parts.once:
             if group not in early and users[group.copies[0].dst.buffer.name][-1:] == [k]:
-                result += [Intrinsic("sync_warp"), group.ring.release(round_, 0)]
+                result += [*AFTER_LANES_READ, group.ring.release(round_, 0)]
     return result
 
 

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
-from tilecore.ir.stmts import Allocate, Copy, If, Intrinsic, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import map_exprs, map_stmts
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
+
+
+AFTER_LANES_READ: Block = (Intrinsic("memory.publish"), Intrinsic("sync_warp"))
+"""Stands before the release of a slot that lanes read: the copy engine overtakes ordinary reads
+that it is not ordered with, and each lane reads in its own time while one releases for all."""
 
 
 @dataclass(frozen=True, slots=True)
