@@ -180,14 +180,15 @@ def _waiting_cost(
 def _core_space(m: int, n: int, k: int, element_bytes: int, target: Target) -> list[GemmConfig]:
     """Equal cuts of the matrices, so that the last tile is about as large as the others.
 
-    A step of k is as deep as 32 columns of B fill two thirds of the first-level cache.
+    A step of k is as deep as 32 columns of B fill two thirds of the first-level cache, or twice as
+    deep, which visits the sums half as often (measured: 1 to 4 % faster).
     """
     depth = max(64, core_caches(target)[0] * 2 // 3 // (32 * element_bytes) // 32 * 32)
     return [
         GemmConfig(block_m, block_n, block_k, 1, 128)
         for block_m in _cuts(m, (64, 128, 192, 256, 352, 512), 16)
         for block_n in _cuts(n, (64, 128, 256, 384, 512, 1024), 32)
-        for block_k in _cuts(k, (depth, depth // 2), 32)
+        for block_k in _cuts(k, (2 * depth, depth, depth // 2), 32)
     ]
 
 
@@ -215,7 +216,8 @@ def _core_cost(
     """Rounds over the cores times the work of a tile and what it moves.
 
     The sums of a tile and the step's rows of A should take half of the second-level cache; where
-    they take more, each revisit comes from further away.
+    they take more, each revisit comes from further away (measured: tiles of 500 x 1024 beat those
+    of 336 x 512 by 2 to 10 % at 1999^3 although they fill the cache).
     """
     blocks = ceildiv(m, config.block_m) * ceildiv(n, config.block_n)
     units = max(1, target.parallel_blocks)
@@ -223,7 +225,7 @@ def _core_cost(
     held = config.block_m * (config.block_n * 4 + config.block_k * element_bytes)
     crowding = max(1.0, 2.0 * held / core_caches(target)[1])
     moved = _OPERAND_COST * element_bytes / 4 * (1.0 / config.block_m + 1.0 / config.block_n)
-    revisits = _REVISIT_COST / config.block_k * crowding**2
+    revisits = _REVISIT_COST / config.block_k * crowding
     cost = (1.0 + moved + revisits) * imbalance
     return (cost, config.block_m * config.block_n, -config.block_k)
 
