@@ -30,6 +30,7 @@ from tilecore.passes import LOWERING_PASSES, SCHEDULING_PASSES
 from tilecore.passes.canonicalize import canonicalize
 from tilecore.passes.gather_windows import gather_windows
 from tilecore.passes.packed_storage import pack_narrow
+from tilecore.passes.wide_indices import wide_indices
 from tilecore.target import Target
 from tilecore.targets import choose_target
 
@@ -133,7 +134,7 @@ def lower(
     verify(program)
     refuse_foreign(program, hooks.chain)
     _dump("tile", format_program, program)
-    whole = pack_narrow(gather_windows(program, context), context)
+    whole = wide_indices(pack_narrow(gather_windows(program, context), context))
     program = record("canonical", canonicalize(whole, context))
     program = record(
         "scheduled",

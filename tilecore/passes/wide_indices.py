@@ -1,0 +1,121 @@
+"""Indices of axes that need 64 bits are computed in 64 bits, from their leaves on.
+
+    x: bfloat16[4294967296];  x[bx * 512 + i]
+      ->  x[int64(bx) * 512 + int64(i)]
+
+Programs write indices in 32-bit variables; on such an axis their sums and products would wrap
+before they are widened. Names of values are looked through. Other axes stay as they are: a place
+on them fits 32 bits, and what they contribute to an offset is widened where offsets are made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tilecore.hooks.context import Context
+from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.dtypes import int64
+from tilecore.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    binary,
+    const,
+    dtype_of_expr,
+    walk,
+)
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Let, Stmt, Store
+from tilecore.ir.visit import map_exprs, map_stmts, regions_of, walk_stmts
+from tilecore.passes.scopes import per_kernel
+
+_EXACT = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
+
+
+def wide_indices(program: Program, context: Context | None = None) -> Program:
+    """See the module's text."""
+    del context
+
+    def visit(kernel: Kernel) -> Kernel:
+        values = {
+            stmt.var: stmt.value
+            for stmt in walk_stmts(kernel.body)
+            if isinstance(stmt, Let) and stmt.var.dtype.is_int and not _has_load(stmt.value)
+        }
+        widener = _Widener(values)
+        return dataclasses.replace(kernel, body=map_stmts(kernel.body, widener.stmt))
+
+    return per_kernel(program, visit)
+
+
+def _has_load(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _is_wide(buffer: Buffer) -> bool:
+    return any(dtype_of_expr(extent) == int64 for extent in buffer.shape)
+
+
+class _Widener:
+    """Rewrites statements; `values` are what named integers stand for."""
+
+    def __init__(self, values: dict[Var, Expr]) -> None:
+        self.values = values
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """The statement with the indices of its own expressions and regions widened."""
+        stmt = map_exprs(stmt, self.load)
+        if isinstance(stmt, Store) and _is_wide(stmt.buffer):
+            return dataclasses.replace(stmt, indices=self.indices(stmt.buffer, stmt.indices))
+        if not any(_is_wide(region.buffer) for region in regions_of(stmt)):
+            return stmt
+        changes = {
+            field.name: self.region(value)
+            for field in dataclasses.fields(stmt)
+            if isinstance(value := getattr(stmt, field.name), Region)
+        }
+        return dataclasses.replace(stmt, **changes) if changes else stmt
+
+    def load(self, expr: Expr) -> Expr | None:
+        """A load with wide indices; None for anything else."""
+        if not isinstance(expr, Load) or not _is_wide(expr.buffer):
+            return None
+        return dataclasses.replace(expr, indices=self.indices(expr.buffer, expr.indices))
+
+    def region(self, region: Region) -> Region:
+        """A region that starts at wide indices."""
+        starts = self.indices(region.buffer, region.starts)
+        return Region(region.buffer, starts, region.extents)
+
+    def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Indices into a buffer, each as wide as its axis."""
+        pairs = zip(indices, buffer.shape, strict=True)
+        return tuple(
+            self.wide(index) if dtype_of_expr(extent) == int64 else index for index, extent in pairs
+        )
+
+    def wide(self, expr: Expr) -> Expr:
+        """The exact value of an integer expression, in 64 bits."""
+        if isinstance(expr, Const):
+            return const(expr.value, int64)
+        if isinstance(expr, Var) and expr in self.values:
+            named = self.values[expr]
+            changes = any(isinstance(node, Binary) for node in walk(named))
+            return self.wide(named) if changes else self.leaf(expr)
+        if isinstance(expr, Binary) and expr.op in _EXACT:
+            return binary(expr.op, self.wide(expr.a), self.wide(expr.b))
+        if isinstance(expr, Select):
+            return Select(expr.condition, self.wide(expr.a), self.wide(expr.b), int64)
+        if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int and dtype_of_expr(expr.a).bits:
+            inner = dtype_of_expr(expr.a)
+            widens = expr.dtype.bits >= inner.bits and (inner.is_signed or expr.dtype == int64)
+            return self.wide(expr.a) if widens and inner.bits >= 32 else self.leaf(expr)
+        return self.leaf(expr)
+
+    def leaf(self, expr: Expr) -> Expr:
+        """A value that nothing is computed from here."""
+        return expr if dtype_of_expr(expr) == int64 else Cast(expr, int64)
