@@ -23,7 +23,7 @@ import tilecore.language as T
 from tilecore.errors import UnsupportedError
 from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.backward_kernels import compute_deltas, keys_and_values, queries
-from tilecore_kernels.backward_one_pass import gradients, prepare_rows, round_sums
+from tilecore_kernels.backward_one_pass import gradients, prepare_rows, round_sums, sums_shape
 from tilecore_kernels.backward_problem import (
     BackwardConfig,
     bytes_moved,
@@ -62,7 +62,7 @@ def attention_backward(problem: AttentionProblem, config: BackwardConfig) -> Any
     ):  # fmt: skip
         if config.adds:
             Rows = T.alloc_global((2, *rows), "float32")
-            Sums = T.alloc_global((*rows, p.dim), "float32")
+            Sums = T.alloc_global(sums_shape(p, config.step_q), "float32")
             prepare_rows(p, Out, dOut, LSE, Rows, Sums)
             gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV)
             round_sums(p, Sums, dQ)

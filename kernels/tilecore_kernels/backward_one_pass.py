@@ -8,13 +8,27 @@ from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_pro
 from tilecore_kernels.online_softmax import LOG2_E
 
 
+def sums_shape(p, tile_q):
+    """Shape of the sums of dQ: whole steps of queries."""
+    whole = -(-p.q_len // tile_q) * tile_q
+    return (p.batch, p.heads, whole * p.dim)
+
+
+def place(p, i, d):
+    """Where the sum of query `i` and column `d` is kept: blocks of 16 queries and 8 columns one
+    after the other. In a block, two columns of query n and of query n + 8 are neighbours, as in the
+    accumulators of most tensor cores: lanes then add whole lines."""
+    block = i // 16 * (16 * p.dim) + d // 8 * 128
+    return block + (i % 8 * 4 + d % 8 // 2) * 4 + i % 16 // 8 * 2 + d % 2
+
+
 @T.macro
 def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
     """A kernel: ``Rows[0] = L log2(e)``, ``Rows[1] = D`` and zeros for the sums of dQ."""
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
         products = T.alloc_fragment((ROWS, p.dim_v), "float32")
         delta = T.alloc_fragment((ROWS,), "float32")
-        zeros = T.alloc_fragment((ROWS, p.dim), "float32")
+        zeros = T.alloc_fragment((ROWS * p.dim,), "float32")
         first = bx * ROWS
         sum_products(Out, dOut, batch, head, first, products, delta)
         for i in T.Parallel(ROWS):
@@ -22,7 +36,7 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
                 Rows[0, batch, head, first + i] = LSE[batch, head, first + i] * LOG2_E
                 Rows[1, batch, head, first + i] = delta[i]
         T.clear(zeros)
-        T.copy(zeros, Sums[batch, head, first : first + ROWS, 0 : p.dim])
+        T.copy(zeros, Sums[batch, head, first * p.dim : (first + ROWS) * p.dim])
 
 
 @T.macro
@@ -79,7 +93,8 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.copy(slopes_in, slopes_of_all[step % 2, :, :])
             T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
             T.gemm(slopes_in, q, dk, policy=by_rows)
-            T.atomic_add(Sums[batch, head, first_q : first_q + tile_q, 0 : p.dim], dq)
+            for i, d in T.Parallel(tile_q, p.dim):
+                T.atomic_add(Sums[batch, head, first_q * p.dim + place(p, i, d)], dq[i, d])
         store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
 
 
@@ -87,9 +102,8 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
 def round_sums(p, Sums, dQ):
     """A kernel: dQ, scaled and rounded from its sums."""
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
-        sums = T.alloc_fragment((ROWS, p.dim), "float32")
         first = bx * ROWS
-        T.copy(Sums[batch, head, first : first + ROWS, 0 : p.dim], sums)
         for i, d in T.Parallel(ROWS, p.dim):
-            sums[i, d] = sums[i, d] * p.scale
-        T.copy(sums, dQ[batch, head, first : first + ROWS, 0 : p.dim])
+            dQ[batch, head, first + i, d] = T.cast(
+                Sums[batch, head, first * p.dim + place(p, i, d)] * p.scale, p.dtype
+            )

@@ -58,12 +58,20 @@ def scheduled(problem: Problem) -> str:
     return lower(program, backend="cuda_hopper").ir("scheduled")
 
 
-def test_tiles_are_added_in_bulk() -> None:
-    problem = Problem(1, 1, 256, 128, "float16", has_lse=True)
+@pytest.mark.parametrize("causal", [False, True])
+def test_sums_are_added_and_rounded_in_whole_lines(causal: bool) -> None:
+    problem = Problem(2, 2, 256, 128, "float16", right=0 if causal else None, has_lse=True)
     program = ATTENTION_BACKWARD.program(problem, config_of(64))
     source = lower(program, backend="cuda_hopper").source.text
-    assert re.search(r"store_tile<64, 1, 1, true>\(dq, dq_stage", source)
-    assert "tc::atomic" not in source
+    assert re.search(r"atomic_add_global<[24]>\(Sums", source)
+    assert not re.search(r"atomic_add_global\(", source)  # no element alone, no guard around them
+    assert "load_global<4>(Sums_in" in source and "store_global<8>(dQ" in source
+
+
+def test_small_loads_share_the_barrier_of_larger_ones() -> None:
+    program = ATTENTION_BACKWARD.program(Problem(1, 1, 256, 128, has_lse=True), config_of(64))
+    source = lower(program, backend="cuda_hopper").source.text
+    assert "rows_full" not in source and "bulk_load(rows" in source
 
 
 def test_contractions_are_waited_for_where_they_must_be() -> None:
@@ -71,11 +79,11 @@ def test_contractions_are_waited_for_where_they_must_be() -> None:
     text = scheduled(Problem(1, 1, 1024, 128, "float16", has_lse=True))
     loop = text[text.index("for step in serial(0, 16)") : text.index("parallel (j_2")]
     events = re.findall(
-        r"gemm [^>]*-> (\w+)|(store)_fragment|contraction\.(wait)\((\d)|(sync_block)"
+        r"gemm [^>]*-> (\w+)|(atomic) add|contraction\.(wait)\((\d)|(sync_block)"
         r"|arrive\(&(\w)\w*_empty",
         loop,
     )
     assert ["".join(event) for event in events] == [
-        "weights", "slopes", "wait1", "wait0", "r", "dv", "sync_block", "dq", "dk", "wait1", "g",
-        "store", "wait0", "q", "k", "v", "sync_block",
+        "weights", "slopes", "wait1", "wait0", "dv", "sync_block", "dq", "dk", "wait1", "g",
+        "atomic", "wait0", "q", "k", "v", "sync_block",
     ]  # fmt: skip

@@ -282,6 +282,12 @@ class KernelPrinter:
                 return self.move(stmt)
             case "lane.move_bounded":
                 return self.move_bounded(stmt)
+            case "lane.add":
+                source, target = stmt.args
+                assert isinstance(source, Region) and isinstance(target, Region)
+                (count,) = source.static_shape or (1,)
+                place = self.region(target)
+                return f"tc::atomic_add_global<{count}>({place}, {self.region(source)});"
             case "lane.pack":
                 target, low, high = stmt.args
                 assert isinstance(target, Region)

@@ -107,12 +107,13 @@ class VectorAccesses:
         if len(axes) != 1 or buffer.name in self.ordered or buffer.dtype.bits < 8:
             return 1
         (axis,) = axes
-        form = dict(self.scope.ranges.regrouped(indices[axis]).terms)
+        index = self.scope.simplify(indices[axis])
+        form = dict(self.scope.ranges.regrouped(index).terms)
         if form.get(self.digit) != 1:
             return 1
         if any(mentions(term, self.digit) for term in form if term != self.digit):
             return 1
-        base = substitute(indices[axis], {self.digit: const(0)})
+        base = substitute(index, {self.digit: const(0)})
         width = min(self.extent & -self.extent, VECTOR_BYTES // buffer.dtype.bytes)
         while width > 1 and not self._is_whole(buffer, base, axis, indices, width):
             width //= 2

@@ -57,6 +57,7 @@ from tilecore.passes.lowering.lane_nest import Nest, mentions, prepare_nest, unr
 from tilecore.passes.lowering.lane_scope import LaneScope, guarded
 from tilecore.passes.lowering.lane_vectors import VectorAccesses, order_matters
 from tilecore.passes.lowering.layout_conflicts import conflict
+from tilecore.passes.lowering.wide_adds import wide_add
 from tilecore.passes.register_maps import RegisterMap, register_map
 from tilecore.passes.spread import register_modes
 from tilecore.passes.stage_fragments import uniform_layout
@@ -113,6 +114,9 @@ class _Lowering:
         # A vector piece is wholly valid or not where its width divides the extents; else no access
         # of it was made a vector, and the whole body stands under the condition anyway.
         inner, outer = body, nest.digits
+        added, replaced = wide_add(body, nest.digits, nest.valid, self.scope)
+        if replaced and not (vectors is not None and (vectors.before or vectors.after)):
+            inner, outer, vectors = added, nest.digits[: len(nest.digits) - replaced], None
         if vectors is not None:
             digit, extent = vectors.digit, vectors.extent
             loop = vectors.pack(body) or (unrolled(digit, extent, body),)

@@ -186,7 +186,8 @@ SMALL_SHARE = 8
 def _together(
     loop: For, copies: dict[int, Copy], spans: dict[int, tuple[int, int]]
 ) -> list[list[int]]:
-    """Copies by first reader; little ones join those that are read next, before a contraction."""
+    """Copies by first reader; little ones join those that are read next, before a contraction, or
+    the first ones that are there for as long: their slots need no barriers of their own."""
     found: list[list[int]] = []
     for first in sorted({span[0] for span in spans.values()}):
         own = [k for k in copies if spans[k][0] == first]
@@ -199,5 +200,25 @@ def _together(
             ):
                 found[-1] = sorted([*earlier, *own])
                 continue
+        longer = _longer(own, found, copies, spans)
+        if longer is not None:
+            longer[:] = sorted([*longer, *own])
+            continue
         found.append(own)
     return found
+
+
+def _longer(
+    own: list[int],
+    found: list[list[int]],
+    copies: dict[int, Copy],
+    spans: dict[int, tuple[int, int]],
+) -> list[int] | None:
+    """The first group that little copies may join: read before them and no shorter."""
+    last = max(spans[k][1] for k in own)
+    small = SMALL_SHARE * sum(bytes_of(copies[k].dst) for k in own)
+    for group in found:
+        total = sum(bytes_of(copies[k].dst) for k in group)
+        if small <= total and last <= max(spans[k][1] for k in group):
+            return group
+    return None
