@@ -7,19 +7,26 @@ from tilecore_kernels.attention_masks import hide_weights, query_tiles
 from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products
 from tilecore_kernels.online_softmax import LOG2_E
 
+PANEL = 8
+"""Columns of the sums of dQ that are kept together."""
+
+
+def columns_kept(p):
+    """Columns of the sums: whole panels."""
+    return -(-p.dim // PANEL) * PANEL
+
 
 def sums_shape(p, tile_q):
-    """Shape of the sums of dQ: whole steps of queries."""
-    whole = -(-p.q_len // tile_q) * tile_q
-    return (p.batch, p.heads, whole * p.dim)
+    """Shape of the sums of dQ: whole steps of `tile_q` queries, a head's in one row."""
+    return (p.batch, p.heads, -(-p.q_len // tile_q) * tile_q * columns_kept(p))
 
 
 def place(p, i, d):
-    """Where the sum of query `i` and column `d` is kept: blocks of 16 queries and 8 columns one
-    after the other. In a block, two columns of query n and of query n + 8 are neighbours, as in the
-    accumulators of most tensor cores: lanes then add whole lines."""
-    block = i // 16 * (16 * p.dim) + d // 8 * 128
-    return block + (i % 8 * 4 + d % 8 // 2) * 4 + i % 16 // 8 * 2 + d % 2
+    """Where a head keeps the sum of query `i` and column `d`: blocks of ROWS queries, in them
+    panels of columns. Lanes of an accumulator hold eight rows of eight columns: they then add whole
+    lines of memory at a time."""
+    panel = i // ROWS * columns_kept(p) + d // PANEL * PANEL
+    return panel * ROWS + i % ROWS * PANEL + d % PANEL
 
 
 @T.macro
@@ -28,7 +35,7 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
         products = T.alloc_fragment((ROWS, p.dim_v), "float32")
         delta = T.alloc_fragment((ROWS,), "float32")
-        zeros = T.alloc_fragment((ROWS * p.dim,), "float32")
+        zeros = T.alloc_fragment((ROWS * columns_kept(p),), "float32")
         first = bx * ROWS
         sum_products(Out, dOut, batch, head, first, products, delta)
         for i in T.Parallel(ROWS):
@@ -36,7 +43,8 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
                 Rows[0, batch, head, first + i] = LSE[batch, head, first + i] * LOG2_E
                 Rows[1, batch, head, first + i] = delta[i]
         T.clear(zeros)
-        T.copy(zeros, Sums[batch, head, first * p.dim : (first + ROWS) * p.dim])
+        begin = first * columns_kept(p)
+        T.copy(zeros, Sums[batch, head, begin : begin + ROWS * columns_kept(p)])
 
 
 @T.macro
@@ -93,8 +101,9 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.copy(slopes_in, slopes_of_all[step % 2, :, :])
             T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
             T.gemm(slopes_in, q, dk, policy=by_rows)
+            begin_q = first_q * columns_kept(p)
             for i, d in T.Parallel(tile_q, p.dim):
-                T.atomic_add(Sums[batch, head, first_q * p.dim + place(p, i, d)], dq[i, d])
+                T.atomic_add(Sums[batch, head, begin_q + place(p, i, d)], dq[i, d])
         store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
 
 
@@ -103,7 +112,8 @@ def round_sums(p, Sums, dQ):
     """A kernel: dQ, scaled and rounded from its sums."""
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
         first = bx * ROWS
+        begin = first * columns_kept(p)
         for i, d in T.Parallel(ROWS, p.dim):
             dQ[batch, head, first + i, d] = T.cast(
-                Sums[batch, head, first * p.dim + place(p, i, d)] * p.scale, p.dtype
+                Sums[batch, head, begin + place(p, i, d)] * p.scale, p.dtype
             )

@@ -1,4 +1,4 @@
-"""Additions of neighbouring registers to neighbouring elements are one operation, and stay right."""
+"""Additions of neighbouring registers to neighbouring elements: one operation, the same sums."""
 
 # Annotations are values of the tile language here, so they are not postponed.
 
