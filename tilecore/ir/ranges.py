@@ -72,13 +72,30 @@ class Ranges(Knowledge):
         """A `Let` variable; nothing is noted about one that is no integer."""
         if not var.dtype.is_int:
             return self
-        bounds = {**self.bounds, var.name: clip(self.interval(value), promised(var))}
+        bounds = {**self.bounds, var.name: clip(self._within_limits(value), promised(var))}
         multiples = {**self.multiples, var.name: self.multiple(value) or 1}
         values = self.values
         if not _reads_memory(value):
             values = {**values, var.name: value}
         sizes = self.sizes | {var.name} if self.is_index(value) else self.sizes
         return replace(self, bounds=bounds, multiples=multiples, values=values, sizes=sizes)
+
+    def _within_limits(self, value: Expr) -> tuple[int, int]:
+        """Bounds of a value, also by the limits of one loop variable in it: a loop of ``n - begin``
+        rounds keeps ``begin + step`` below n."""
+        low, high = self.interval(value)
+        form = self.linear(value)
+        for term, coefficient in form.terms:
+            limits = self.limits.get(term.name, _NO_LIMITS) if isinstance(term, Var) else _NO_LIMITS
+            for limit, upward in zip(limits, (coefficient < 0, coefficient > 0), strict=True):
+                if limit is None:
+                    continue
+                least, most = self.interval_of(self._rejoin(form.replaced(term, limit)))
+                if upward and low <= most < high:
+                    high = most
+                elif not upward and low < least <= high:
+                    low = least
+        return low, high
 
     def with_range(self, var: Var, low: int, high: int) -> Ranges:
         """An index with inclusive bounds, such as a lane's number."""
