@@ -281,3 +281,16 @@ def test_simplify_settles(data):
         sizes.append(sum(1 for _ in walk(expr)))
     assert sizes == sorted(sizes, reverse=True)
     assert isinstance(expr, Const | Var) or expr.children
+
+
+@pytest.mark.parametrize("factor, size", [(2, 64), (1, 7), (-1, 5)])
+def test_a_loop_over_what_is_left_stays_inside(factor: int, size: int) -> None:
+    """Bounds of a value of a loop variable whose limit depends on another: those of all points."""
+    begin, step, x = Var("begin"), Var("step"), Var("x")
+    extent = parse_expr(f"{size} - begin * {factor}", [begin])
+    value = parse_expr(f"(begin * {factor} + step) * 3 - 1", [begin, step])
+    ranges = Ranges().with_index(begin, const(5)).with_loop(step, const(0), extent, const(1))
+    found = ranges.with_value(x, value).interval(x)
+    points = [(b * factor + s) * 3 - 1 for b in range(5) for s in range(max(0, size - b * factor))]
+    assert found[0] <= min(points) and found[1] >= max(points)
+    assert found[1] == (size - 1) * 3 - 1
