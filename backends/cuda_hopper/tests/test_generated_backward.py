@@ -69,7 +69,8 @@ def test_sums_are_added_and_rounded_in_whole_lines(causal: bool) -> None:
 
 
 def test_small_loads_share_the_barrier_of_larger_ones() -> None:
-    program = ATTENTION_BACKWARD.program(Problem(1, 1, 256, 128, "float16", has_lse=True), config_of(64))
+    problem = Problem(1, 1, 256, 128, "float16", has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(64))
     source = lower(program, backend="cuda_hopper").source.text
     assert "rows_full" not in source and "bulk_load(rows" in source
 
