@@ -181,6 +181,8 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     # Wide accumulators leave registers for fewer scores: both products have theirs at once.
     with_roles = target.has(WARP_ROLES)
     most_keys = (192 if with_roles else 160) if problem.dim_v <= 128 else 128 if with_roles else 96
+    if with_roles and problem.dim_v <= 128 < problem.q_len:
+        found.insert(0, AttentionConfig(192, 96, 3, 384))  # docs/performance-log.md
     return [c for c in found if c.block_k <= most_keys and _is_legal(c, problem, target)]
 
 
