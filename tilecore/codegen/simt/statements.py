@@ -67,7 +67,7 @@ def print_text(message: str, value: Expr | None, printer: ExpressionPrinter) -> 
 
 def _format(dtype: DType) -> tuple[str, str]:
     if dtype.is_float:
-        return "%g", "tc::convert<double>" if dtype.bits >= 32 else "double"
+        return "%g", "tc::convert<double>" if dtype.bits >= 32 else "tc::convert<float>"
     if dtype.bits == 64:
         return ("%llu", "(unsigned long long)") if dtype.kind == "uint" else ("%lld", "(long long)")
     return ("%u", "unsigned") if dtype.kind == "uint" else ("%d", "int")
