@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tilecore.ir.buffers import Scope
 from tilecore.ir.expr import Const, Load, walk
-from tilecore.ir.stmts import Alias, Allocate, Block, Fill, Gemm, Stmt, Store
+from tilecore.ir.stmts import Alias, Allocate, Block, Copy, Fill, Gemm, Stmt, Store
 from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
 
 from .fusion import FusedNest
@@ -28,7 +28,7 @@ def _mentioned(stmt: Stmt) -> set[str]:
         inner = (*stmt.nest.body, *(reduce for _, reduce in stmt.reduces))
         return set(mentions(inner))
     names = {region.buffer.name for region in regions_of(stmt)}
-    names |= {node.buffer.name for top in exprs_of(stmt) for node in walk(top) if _is_load(node)}
+    names |= set(_loaded(stmt))
     match stmt:
         case Store(buffer=buffer):
             names.add(buffer.name)
@@ -39,8 +39,10 @@ def _mentioned(stmt: Stmt) -> set[str]:
     return names
 
 
-def _is_load(node: object) -> bool:
-    return isinstance(node, Load)
+def _loaded(stmt: Stmt) -> Iterator[str]:
+    """Buffers that a statement's own expressions read."""
+    for top in exprs_of(stmt):
+        yield from (node.buffer.name for node in walk(top) if isinstance(node, Load))
 
 
 def flushed_buffers(body: Block, cpu: HostCpu) -> frozenset[str]:
@@ -62,7 +64,7 @@ def flushed_buffers(body: Block, cpu: HostCpu) -> frozenset[str]:
 
 def _exact_readings(stmt: Stmt, cpu: HostCpu) -> Iterator[str]:
     """Buffers whose subnormals matter to a statement."""
-    yield from (node.buffer.name for top in exprs_of(stmt) for node in walk(top) if _is_load(node))  # type: ignore[attr-defined]
+    yield from _loaded(stmt)
     match stmt:
         case Gemm() if gemm_plan(stmt, cpu).kind in ("tile", "dot"):
             yield stmt.c.buffer.name
@@ -70,9 +72,10 @@ def _exact_readings(stmt: Stmt, cpu: HostCpu) -> Iterator[str]:
             return
         case Alias(buffer=buffer, source=source):
             yield from (buffer.name, source.name)
-        case _:
-            destination = getattr(stmt, "dst", None)
-            yield from (r.buffer.name for r in regions_of(stmt) if r is not destination)
+        case Copy(src=src):
+            yield src.buffer.name
+        case _:  # atomics and reductions may read what they write
+            yield from (region.buffer.name for region in regions_of(stmt))
 
 
 def unread_stores(
