@@ -41,10 +41,24 @@ def store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV):
 
 
 @T.macro
+def weigh(p, k, q, v, grad, weights, slopes, log_sum, delta, first_q, first_k, shift, limit):
+    """Weights of a step, keys as rows, and their slopes; `log_sum` (of base 2) and `delta` tell L
+    and D of the step's query i."""
+    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+    T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+    for j, i in T.Parallel(*weights.shape):
+        weights[j, i] = T.exp2(weights[j, i] * scale - log_sum(i))
+    hide_weights(p, weights, first_q, first_k, shift, limit)
+    for j, i in T.Parallel(*slopes.shape):
+        slopes[j, i] = weights[j, i] * (slopes[j, i] - delta(i))
+
+
+@T.macro
 def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
     """A kernel: dK and dV; a block owns keys and walks the queries that see them."""
     dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
-    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    by_rows = T.GemmWarpPolicy.FullRow
     tile_k, tile_q = config.block_k, config.step_q
     with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
         bx,
@@ -78,13 +92,10 @@ def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
             T.copy(LSE[batch, head, first_q : first_q + tile_q], lse)
             T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
             T.copy(Delta[batch, head, first_q : first_q + tile_q], delta)
-            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
-            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
-            for j, i in T.Parallel(tile_k, tile_q):
-                weights[j, i] = T.exp2(weights[j, i] * scale - lse[i] * LOG2_E)
-            hide_weights(p, weights, first_q, first_k, shift, limit)
-            for j, i in T.Parallel(tile_k, tile_q):
-                slopes[j, i] = weights[j, i] * (slopes[j, i] - delta[i])
+            weigh(
+                p, k, q, v, grad, weights, slopes, lambda i: lse[i] * LOG2_E, lambda i: delta[i],
+                first_q, first_k, shift, limit,
+            )  # fmt: skip
             if dtype != "float32":
                 T.copy(weights, weights_in)
             T.gemm(weights_in, grad, dv, policy=by_rows)

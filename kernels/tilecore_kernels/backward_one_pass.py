@@ -3,8 +3,8 @@
 # Annotations are values of the tile language here, so they are not postponed.
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import hide_weights, query_tiles
-from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products
+from tilecore_kernels.attention_masks import query_tiles
+from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products, weigh
 from tilecore_kernels.online_softmax import LOG2_E
 
 PANEL = 8
@@ -52,7 +52,7 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
     """A kernel: dK and dV; a block owns keys, walks the queries that see them, and adds what its
     keys give to their sums of dQ."""
     dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
-    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    by_rows = T.GemmWarpPolicy.FullRow
     tile_k, tile_q = config.block_k, config.step_q
     with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
         bx,
@@ -86,13 +86,10 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
             T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
             T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
-            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
-            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
-            for j, i in T.Parallel(tile_k, tile_q):
-                weights[j, i] = T.exp2(weights[j, i] * scale - rows[0, i])
-            hide_weights(p, weights, first_q, first_k, shift, limit)
-            for j, i in T.Parallel(tile_k, tile_q):
-                slopes[j, i] = weights[j, i] * (slopes[j, i] - rows[1, i])
+            weigh(
+                p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
+                first_q, first_k, shift, limit,
+            )  # fmt: skip
             if dtype != "float32":
                 T.copy(weights, weights_in)
             T.gemm(weights_in, grad, dv, policy=by_rows)
