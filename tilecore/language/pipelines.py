@@ -102,8 +102,8 @@ def check_schedule(spec: PipelineSpec, body: Block, loc: Loc | None) -> None:
                 hint=_statements(body),
                 loc=loc,
             )
-    stage = spec.by_statement(spec.stage, count) if spec.stage else None
-    for members in groups if stage is not None else ():
+    stage = spec.by_statement(spec.stage, count) or () if spec.stage else ()
+    for members in groups if stage else ():
         stages = [stage[index] for index in members]
         if len(set(stages)) > 1:
             fail(
