@@ -125,6 +125,7 @@ def test_tiles_that_a_pipelined_loop_declares(stages: int, inner: bool, backend:
 PAIRS = [
     ("float32", "float16"), ("float32", "bfloat16"), ("float32", "int32"), ("float16", "float32"),
     ("bfloat16", "float32"), ("int32", "int8"), ("int32", "float32"), ("int32", "uint8"),
+    ("int64", "int32"), ("float64", "float32"), ("float16", "int8"),
 ]  # fmt: skip
 
 
