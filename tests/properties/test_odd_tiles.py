@@ -14,7 +14,7 @@ M, N = 17, 33
 
 
 def odd_tile(threads: int) -> Any:
-    """Copies, reductions and scans along both axes, and other lanes' elements, of a 17 x 33 tile."""
+    """Copies, reductions and scans along both axes, and other lanes' elements, of an odd tile."""
 
     @T.prim_func
     def main(
