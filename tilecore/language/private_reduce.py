@@ -36,6 +36,7 @@ def private_reduce(
     builder = current()
     form = _FORMS.get(op, op)
     kind = _work_dtype(form, dst.dtype)
+    part: Buffer | None = None
     if src.buffer.scope is not Scope.LOCAL:
         part = _allocate(Scope.FRAGMENT, dst.shape, dst.dtype, "part")
         loc = caller_loc()
@@ -43,7 +44,7 @@ def private_reduce(
 
     def element(at: tuple[Expr, ...]) -> None:
         place = dst.indices(at)
-        if src.buffer.scope is not Scope.LOCAL:
+        if part is not None:
             total: Any = Scalar(Load(part, at))
         else:
             total = _loop(op, src, at, axis, kind, nan_propagate)
@@ -118,7 +119,7 @@ def _start(form: str, kind: DType) -> Expr:
 
 def _combine(form: str, old: Scalar, new: Scalar, kind: DType, nan_propagate: bool) -> Scalar:
     if form in ("any", "all"):
-        joined = ops.logical("or" if form == "any" else "and", old != 0, new != 0)
+        joined = ops.logical("or" if form == "any" else "and", old, new)
         return Scalar(joined)
     a, b = (Scalar(ops.cast_expr(one.expr, kind)) for one in (old, new))
     value = Scalar(ops.arithmetic(OPERATIONS[form], a, b))

@@ -16,7 +16,7 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, For
 from tilecore.ir.visit import buffers_in
-from tilecore.passes.plan_shared_memory import alignment_of, size_of
+from tilecore.passes.plan_shared_memory import ALIGNMENT, alignment_of, size_of
 
 from .direct import is_asked_for, is_direct
 
@@ -86,9 +86,10 @@ def _slots_fit(request: PipelineRequest, copies: list[int], slots: int) -> bool:
         copy = request.loop.body[position]
         assert isinstance(copy, Copy), "only loads are counted"
         buffer = copy.dst.buffer
+        size, alignment = _bytes(request.loop, position), ALIGNMENT
         layout = request.kernel.layout_of(buffer)
-        assert isinstance(layout, Layout), "layouts are chosen before pipelines are planned"
-        size, alignment = size_of(buffer, layout), alignment_of(buffer, layout)
+        if isinstance(layout, Layout):  # without one: element after element
+            size, alignment = size_of(buffer, layout), alignment_of(buffer, layout)
         more += -(-slots * size // alignment) * alignment - size
     return more <= request.smem_bytes_free
 
