@@ -17,7 +17,7 @@ from tilecore.hooks.records import (
     PipelineRequest,
 )
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Const, const
+from tilecore.ir.expr import TRUE, Const, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.simplify import known_multiple
 from tilecore.ir.stmts import Copy, Gemm
@@ -78,8 +78,14 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
 
 
 def _cluster(request: PipelineRequest) -> int:
-    """Blocks that load for one another, where one gemm makes enough steps."""
+    """Blocks that load for one another, where one gemm makes enough steps.
+
+    Not where each step's sums begin anew and are worked on by themselves (factors for blocks):
+    blocks that share loads keep in step, and wait for one another's work.
+    """
     gemms = [s for s in walk_stmts(request.loop.body) if isinstance(s, Gemm)]
+    if all(gemm.clear_accum == TRUE for gemm in gemms):
+        return 1
     grid, steps = request.kernel.grid, request.loop.extent
     if len(gemms) != 1 or not isinstance(steps, Const):
         return CLUSTER
