@@ -131,8 +131,10 @@ class LaunchMaker:
             "launch_take": pool.pop,
             "launch_give": pool.append,
             "launch_make": packer.make,
-            # One call for all slots costs half of an assignment for each.
-            "launch_pack": struct.Struct(f"={len(self._arguments)}Q").pack_into,
+            # One call for stream, attributes and all slots costs half of an assignment for each.
+            "launch_pack": struct.Struct(f"={3 + len(self._arguments)}Q").pack_into,
+            "launch_attributes": packer.attributes,
+            "launch_attribute_count": packer.attribute_count,
             "launch_encode": packer.encode,
             "launch_start": self._driver.launch_kernel_ex,
             "launch_stream_of": stream_of,
@@ -157,29 +159,30 @@ class LaunchMaker:
 def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> tuple[str, ...]:
     """Statements that launch these kernels with the values ``v0``, ``v1``, ... of the arguments."""
     places = {argument.name: index for index, argument in enumerate(arguments)}
+    parts = ("config", "config_at", "params_at", "encoded")
+    unpacked = [f"{part}{index}" for index in range(len(calls)) for part in parts]
+    values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
     lines = [
         "    try:",
         "        memory = launch_take()",
         "    except IndexError:",
         "        memory = launch_make()",
-        f"    slots, {', '.join(f'kernel{i}' for i in range(len(calls)))} = memory",
+        f"    {', '.join(unpacked)} = memory",
+        "    stream = launch_stream_of(launch_device)",
+        f"    launch_pack(config0, {8 * _STREAM_WORD}, stream, launch_attributes,"
+        f" launch_attribute_count{values})",
     ]
-    values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
-    if values:
-        lines.append(f"    launch_pack(slots, 0{values})")
-    lines.append("    stream = launch_stream_of(launch_device)")
     if any(call.has_counter for call in calls):
-        lines.append("    slots[-1] = launch_counter(stream)")
+        lines.append("    config0[-1] = launch_counter(stream)")
     for index, call in enumerate(calls):
-        lines.append(f"    config, config_at, params_at, encoded = kernel{index}")
         for number, descriptor in enumerate(call.descriptors):
             value = f"v{places[descriptor.buffer]}"
-            lines.append(f"    if encoded[{number}] != {value}:")
-            lines.append(f"        launch_encode({index}, {number}, {value}, encoded)")
-        lines.append(f"    config[{_STREAM_WORD}] = stream")
-        lines.append(
-            f"    status = launch_start(config_at, launch_function{index}, params_at, None)"
-        )
+            lines.append(f"    if encoded{index}[{number}] != {value}:")
+            lines.append(f"        launch_encode({index}, {number}, {value}, encoded{index})")
+        if index:
+            lines.append(f"    config{index}[{_STREAM_WORD}] = stream")
+        start = f"launch_start(config_at{index}, launch_function{index}, params_at{index}, None)"
+        lines.append(f"    status = {start}")
         lines.append(f"    if status: launch_recover(status, {index}, memory, stream)")
     return (*lines, "    launch_give(memory)")
 
@@ -215,7 +218,7 @@ class _Recovery:
         call = self._calls[index]
         if status == _INVALID_CONTEXT:
             self._driver.make_current(self._device)
-            config, config_at, params_at, _ = memory[1 + index]
+            config, config_at, params_at, _ = memory[4 * index : 4 * index + 4]
             config[_STREAM_WORD] = stream
             function = ctypes.c_void_p(call.function)
             status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
@@ -234,35 +237,55 @@ class _Packer:
         self._sizes = sizes
         for offset, name in enumerate(sizes):
             self._places[name] = len(arguments) + offset
-        self._first_size = len(arguments)
+        self._first_size = _CONFIG_WORDS + len(arguments)
+        self._attributes = tuple(_attributes(call.kernel) for call in calls)
         self._encoded: dict[tuple[int, int, int], bytes] = {}
 
-    def make(self) -> tuple[Any, ...]:
-        """Slots, and for each kernel its configuration, that one's address, the parameters'
-        address, and its encoded descriptors."""
-        slots = (ctypes.c_uint64 * (len(self._places) + 1))()  # the last one is the counter's
-        for offset, size in enumerate(self._sizes.values()):
-            slots[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
-        return (slots, *(self._make_kernel(call, slots) for call in self._calls))
+    @property
+    def attributes(self) -> int:
+        """Address of the first kernel's attributes, 0 without any."""
+        first = self._attributes[0]
+        return 0 if first is None else ctypes.addressof(first)
 
-    def _make_kernel(self, call: KernelCall, slots: Any) -> tuple[Any, ...]:
+    @property
+    def attribute_count(self) -> int:
+        """How many there are."""
+        first = self._attributes[0]
+        return 0 if first is None else len(first) // _ATTRIBUTE_BYTES
+
+    def make(self) -> tuple[Any, ...]:
+        """For each kernel its configuration, that one's address, the parameters' address, and its
+        encoded descriptors.
+
+        The slots follow the first kernel's configuration, so that one call writes stream and slots.
+        """
+        count = _CONFIG_WORDS + len(self._places) + 1  # the last one is the counter's
+        first = (ctypes.c_uint64 * count)()
+        for offset, size in enumerate(self._sizes.values()):
+            first[self._first_size + offset] = size & 0xFFFFFFFFFFFFFFFF
+        base = ctypes.addressof(first) + 8 * _CONFIG_WORDS
+        made: list[Any] = []
+        for index, call in enumerate(self._calls):
+            config = (ctypes.c_uint64 * _CONFIG_WORDS)() if index else first
+            made += self._make_kernel(index, call, config, base)
+        return tuple(made)
+
+    def _make_kernel(self, index: int, call: KernelCall, config: Any, base: int) -> tuple[Any, ...]:
         kernel = call.kernel
-        base = ctypes.addressof(slots)
         addresses = [base + 8 * self._places[argument.name] for argument in kernel.arguments]
         encoded = _EncodedDescriptors(len(call.descriptors))
         addresses += encoded.addresses
         if call.has_counter:
             addresses.append(base + 8 * len(self._places))
         params = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        attributes = _attributes(kernel)
-        config = (ctypes.c_uint64 * _CONFIG_WORDS)()
+        attributes = self._attributes[index]
         struct.pack_into(
             "<7I4xQQI", config, 0, *call.grid, kernel.threads, 1, 1, kernel.smem_bytes, 0,
             ctypes.addressof(attributes) if attributes is not None else 0,
             0 if attributes is None else len(attributes) // _ATTRIBUTE_BYTES,
         )  # fmt: skip
         # The addresses below point into these objects: hold them where the addresses are held.
-        encoded.keep = (slots, params, attributes, config)
+        encoded.keep = (params, attributes, config)  # the first kernel's holds the slots
         return (
             config,
             ctypes.c_void_p(ctypes.addressof(config)),
