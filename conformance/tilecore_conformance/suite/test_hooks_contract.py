@@ -118,10 +118,11 @@ def test_pipeline_plans_are_legal(subject: Subject) -> None:
 
 def test_fingerprint_is_stable(subject: Subject) -> None:
     target = _target(subject)
-    first, second = (
-        hooks_of(target.backend).call("tilecore_toolchain_fingerprint", target=target)
-        for _ in range(2)
-    )
+    hooks = hooks_of(target.backend)
+    toolchain = hooks.call("tilecore_probe_toolchain", target=target)
+    if toolchain is not None and toolchain.missing:
+        pytest.skip(f"not run: {toolchain.missing}")
+    first, second = (hooks.call("tilecore_toolchain_fingerprint", target=target) for _ in range(2))
     assert first == second
     assert first.strip()
 
