@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tilecore
+import tilecore.language as T
 from tilecore.driver import emulated_kernel
 from tilecore.errors import EmulatorFault
 from tilecore.hooks.manager import hooks_of
@@ -40,6 +41,33 @@ def _gemm(block_m: int, threads: int) -> Program:
     return gemm.gemm(problem, config), [*arrays, np.zeros((200, 512), np.float16)]
 
 
+def _gemm_by_registers() -> Program:
+    """Lanes take each tile of A to registers: they read what a copy engine then overwrites."""
+
+    @T.prim_func
+    def by_registers(
+        A: T.Tensor((64, 512), "float16"),
+        B: T.Tensor((512, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            own = T.alloc_fragment((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[0, k * 64], a)
+                T.copy(a, own)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(own, b, c)
+            T.copy(c, C)
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float16) for s in ((64, 512), (512, 64))]
+    return by_registers, [*arrays, np.zeros((64, 64), np.float32)]
+
+
 def _attention(block_q: int, threads: int) -> Program:
     rng = np.random.default_rng(0)
     problem = flash_attention.AttentionProblem(1, 2, 600, 64, "float16", right=0)
@@ -58,6 +86,7 @@ def _softmax(columns: int) -> Program:
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "gemm 64": lambda: _gemm(64, 128),
     "gemm 128": lambda: _gemm(128, 256),
+    "gemm by registers": _gemm_by_registers,
     "attention": lambda: _attention(64, 128),
     "softmax": lambda: _softmax(1000),
 }
@@ -85,6 +114,7 @@ CASES = [
     pytest.param("rocm_cdna3", "gemm 128"),
     pytest.param("rocm_cdna3", "softmax"),
     pytest.param("cuda_hopper", "gemm 128"),
+    pytest.param("cuda_hopper", "gemm by registers"),
     pytest.param("cuda_hopper", "attention", marks=pytest.mark.slow),
 ]
 

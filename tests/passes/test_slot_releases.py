@@ -1,8 +1,8 @@
 """Slots that lanes read are released in order with the copy engine, which fills them again.
 
 A copy engine overtakes ordinary reads that it is not ordered with: a slot whose tile lanes take to
-registers is published before one of them releases it. The emulator runs engines in order, so that
-the schedule is looked at.
+registers is published before one of them releases it. Here the schedule is looked at; that the
+emulator reports what is missing is shown in `conformance/meta_tests/test_synchronisation.py`.
 """
 
 from __future__ import annotations

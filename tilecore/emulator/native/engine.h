@@ -122,9 +122,12 @@ void end_async_read(SharedPlace place, uint32_t bytes, LaneHead& lane = here());
 uint32_t warp_clock(LaneHead& lane = here());
 
 // Memory that asynchronous agents read must have been written before their writer's warp said
-// `publish_to_agents`; `check_published` reports what was not.
+// `publish_to_agents`; `check_published` reports what was not. What they overwrite must have been
+// read by then: engines overtake ordinary reads. `check_reads_published` reports what was not.
 void publish_to_agents();
 void check_published(SharedPlace place, uint32_t bytes, int text_line, LaneHead& lane = here());
+void check_reads_published(SharedPlace place, uint32_t bytes, int text_line,
+                           LaneHead& lane = here());
 
 // --- asynchronous copies in groups ------------------------------------------------------------
 void copy_async(SharedPlace to, const void* from, uint32_t bytes, uint32_t valid, int text_line);

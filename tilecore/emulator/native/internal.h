@@ -111,6 +111,7 @@ struct Shadow {
   std::vector<std::vector<uint32_t>> read;       // [warp][byte]: clock << 7 | lane
   std::vector<std::vector<int32_t>> read_line;   // [warp][byte / 16]
   std::vector<uint32_t> last_read;               // [warp] clock of its newest read
+  std::vector<std::vector<uint32_t>> read_by_lanes;  // [warp][byte / 16]: clock; not by agents
   void resize(uint32_t bytes, int warps);
 };
 

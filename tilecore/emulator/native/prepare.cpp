@@ -29,9 +29,11 @@ void Shadow::resize(uint32_t new_bytes, int new_warps) {
   if (new_warps > warps) {
     read.resize(size_t(new_warps));
     read_line.resize(size_t(new_warps));
+    read_by_lanes.resize(size_t(new_warps));
     for (int warp = warps; warp < new_warps; ++warp) {
       read[size_t(warp)].assign(bytes, 0);
       read_line[size_t(warp)].assign(bytes / 16 + 1, 0);
+      read_by_lanes[size_t(warp)].assign(bytes / 16 + 1, 0);
     }
     warps = new_warps;
     last_read.assign(size_t(warps), 0);

@@ -95,8 +95,9 @@ static bool is_ordered_after(const Access& a, Stamp stamp) {
   return stamp.clock() < a.now || stamp.lane() == a.lane.in_warp || stamp.lane() == agent_lane;
 }
 
-const void* shared_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
-  Access a = make_access(place, bytes, text_line, head);
+static const void* read(Access& a) {
+  const SharedPlace& place = a.place;
+  const uint32_t bytes = a.bytes;
   if (!is_inside(a) || !check_flags(a, false)) return poison();
   Shadow& shadow = *a.block.shadow;
   const uint64_t* written = &shadow.written[a.at()];
@@ -104,7 +105,7 @@ const void* shared_read(SharedPlace place, uint32_t bytes, int text_line, LaneHe
     if (i > 0 && written[i] == written[i - 1]) continue;
     const Stamp stamp{written[i]};
     if (stamp.clock() < a.block.birth) {
-      report(a.lane, Fault::shared_uninitialised, text_line, 0,
+      report(a.lane, Fault::shared_uninitialised, a.text_line, 0,
              "read of shared byte %d (byte %d of its buffer), which this block never wrote",
              place.offset + int(i), place.offset + int(i) - place.begin);
       break;
@@ -120,8 +121,17 @@ const void* shared_read(SharedPlace place, uint32_t bytes, int text_line, LaneHe
     read[i] = (read[i] >> 7) == a.now && read[i] != fresh ? shared_by_many : fresh;
   shadow.read_line[size_t(a.mine)][a.at() / 16] = a.lane.line;
   shadow.last_read[size_t(a.mine)] = a.now;
-  count_banks(a.block, a.lane, place.offset, bytes, false, text_line);
+  count_banks(a.block, a.lane, place.offset, bytes, false, a.text_line);
   return a.block.memory + place.offset;
+}
+
+const void* shared_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
+  Access a = make_access(place, bytes, text_line, head);
+  const void* data = read(a);
+  if (data == poison()) return data;
+  std::vector<uint32_t>& by_lanes = a.block.shadow->read_by_lanes[size_t(a.mine)];
+  for (size_t unit = a.at() / 16; unit <= (a.at() + bytes - 1) / 16; ++unit) by_lanes[unit] = a.now;
+  return data;
 }
 
 // Reads that the coming write would disturb.
@@ -220,7 +230,8 @@ void deliver(SharedPlace place, const void* data, uint32_t bytes, uint32_t clock
 }
 
 void begin_async_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
-  if (shared_read(place, bytes, text_line, head) == poison()) return;
+  Access a = make_access(place, bytes, text_line, head);
+  if (read(a) == poison()) return;
   Block& block = owner_of(as_lane(head), place.rank);
   for (uint32_t i = 0; i < bytes; ++i) block.shadow->flags[size_t(place.offset) + i] += agent_reader;
 }
@@ -259,6 +270,25 @@ void check_published(SharedPlace place, uint32_t bytes, int text_line, LaneHead&
            "writes visible to agents",
            place.offset + int(i), stamp.warp());
     return;
+  }
+}
+
+void check_reads_published(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
+  Access a = make_access(place, bytes, text_line, head);
+  if (!is_inside(a) || bytes == 0) return;
+  const Shadow& shadow = *a.block.shadow;
+  for (int warp = 0; warp < a.block.clocks->warps; ++warp) {
+    const uint32_t newest = (*a.block.published)[size_t(warp)];
+    if (shadow.last_read[size_t(warp)] <= newest) continue;
+    const uint32_t* by_lanes = shadow.read_by_lanes[size_t(warp)].data();
+    for (size_t unit = a.at() / 16; unit <= (a.at() + bytes - 1) / 16; ++unit) {
+      if (by_lanes[unit] < a.block.birth || by_lanes[unit] <= newest) continue;
+      report(a.lane, Fault::shared_race, text_line, shadow.read_line[size_t(warp)][unit],
+             "an asynchronous agent overwrites shared byte %d, whose readers (lanes of warp %d) "
+             "have not ordered their reads with agents",
+             int(unit * 16), warp);
+      return;
+    }
   }
 }
 

@@ -145,6 +145,7 @@ void send(SharedPlace to, SharedPlace barrier, const uint8_t* data, uint32_t byt
           int text_line) {
   for (int block = 0; block < (blocks > 0 ? blocks : 1); ++block) {
     if (blocks > 0) to.rank = barrier.rank = block;
+    tc::emulator::check_reads_published(to, bytes, text_line);
     tc::emulator::begin_async_write(to, bytes, text_line);
     auto* copy = static_cast<uint8_t*>(malloc(bytes));
     memcpy(copy, data, bytes);
