@@ -11,6 +11,7 @@ import tilecore
 import tilecore.language as T
 
 BLOCK = 512
+FORMS = ("element", "named", "copy", "asynchronous")
 LAST = 2**32 // BLOCK - 1  # the last tile of the axis
 
 
@@ -34,11 +35,17 @@ def filling(form: str, extent: Any) -> Any:
                 for i in T.Parallel(BLOCK):
                     part[i] = i % 100 + 1
                 T.copy(part, x[tile * BLOCK])
+                if form == "asynchronous":  # and back
+                    T.clear(part)
+                    T.async_copy(x[tile * BLOCK], part)
+                    T.async_commit()
+                    T.async_wait(0)
+                    T.copy(part, x[tile * BLOCK])
 
     return main
 
 
-@pytest.mark.parametrize("form", ["element", "named", "copy"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_end_of_a_long_axis_is_written(form: str, dynamic: bool) -> None:
     """Four gigabytes of address space, of which only the end is touched."""
@@ -50,7 +57,7 @@ def test_the_end_of_a_long_axis_is_written(form: str, dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("backend", ["cuda_ampere", "cuda_hopper", "rocm_cdna3"])
-@pytest.mark.parametrize("form", ["element", "named", "copy"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_no_place_on_a_long_axis_is_computed_in_32_bits(
     form: str, dynamic: bool, backend: str

@@ -133,6 +133,22 @@ def regions_of(stmt: Stmt) -> Iterator[Region]:
             yield from (item for item in value if isinstance(item, Region))
 
 
+def map_regions(stmt: Stmt, visit: Callable[[Region], Region]) -> Stmt:
+    """Rewrite the regions in the statement's own fields."""
+    changes: dict[str, Any] = {}
+    for name in _own_field_names(type(stmt)):
+        old = getattr(stmt, name)
+        new: Any = old
+        if isinstance(old, Region):
+            new = visit(old)
+        elif isinstance(old, tuple):
+            items = (visit(item) if isinstance(item, Region) else item for item in old)
+            new = _same_or(old, tuple(items))
+        if new is not old:
+            changes[name] = new
+    return dataclasses.replace(stmt, **changes) if changes else stmt
+
+
 def buffers_in(block: Block) -> list[Buffer]:
     """Every buffer that `block` mentions, each once, in order of first mention."""
     seen: dict[str, Buffer] = {}
@@ -259,6 +275,7 @@ __all__ = [
     "exprs_of",
     "map_exprs",
     "map_names",
+    "map_regions",
     "map_stmts",
     "names_in",
     "regions_of",

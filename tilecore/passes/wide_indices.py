@@ -23,6 +23,7 @@ from tilecore.ir.expr import (
     Load,
     Select,
     Var,
+    as_dtype,
     binary,
     const,
     dtype_of_expr,
@@ -30,8 +31,8 @@ from tilecore.ir.expr import (
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Let, Stmt, Store
-from tilecore.ir.visit import map_exprs, map_stmts, regions_of, walk_stmts
-from tilecore.passes.scopes import per_kernel
+from tilecore.ir.visit import buffers_in, map_exprs, map_regions, map_stmts, walk_stmts
+from tilecore.passes.scopes import loads_in, per_kernel
 
 _EXACT = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
 
@@ -41,19 +42,17 @@ def wide_indices(program: Program, context: Context | None = None) -> Program:
     del context
 
     def visit(kernel: Kernel) -> Kernel:
+        if not any(_is_wide(buffer) for buffer in buffers_in(kernel.body)):
+            return kernel
         values = {
             stmt.var: stmt.value
             for stmt in walk_stmts(kernel.body)
-            if isinstance(stmt, Let) and stmt.var.dtype.is_int and not _has_load(stmt.value)
+            if isinstance(stmt, Let) and stmt.var.dtype.is_int and not loads_in(stmt.value)
         }
         widener = _Widener(values)
         return dataclasses.replace(kernel, body=map_stmts(kernel.body, widener.stmt))
 
     return per_kernel(program, visit)
-
-
-def _has_load(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def _is_wide(buffer: Buffer) -> bool:
@@ -71,14 +70,7 @@ class _Widener:
         stmt = map_exprs(stmt, self.load)
         if isinstance(stmt, Store) and _is_wide(stmt.buffer):
             return dataclasses.replace(stmt, indices=self.indices(stmt.buffer, stmt.indices))
-        if not any(_is_wide(region.buffer) for region in regions_of(stmt)):
-            return stmt
-        changes = {
-            field.name: self.region(value)
-            for field in dataclasses.fields(stmt)
-            if isinstance(value := getattr(stmt, field.name), Region)
-        }
-        return dataclasses.replace(stmt, **changes) if changes else stmt
+        return map_regions(stmt, self.region)
 
     def load(self, expr: Expr) -> Expr | None:
         """A load with wide indices; None for anything else."""
@@ -87,7 +79,9 @@ class _Widener:
         return dataclasses.replace(expr, indices=self.indices(expr.buffer, expr.indices))
 
     def region(self, region: Region) -> Region:
-        """A region that starts at wide indices."""
+        """A region that starts at wide indices, where its buffer has a wide axis."""
+        if not _is_wide(region.buffer):
+            return region
         starts = self.indices(region.buffer, region.starts)
         return Region(region.buffer, starts, region.extents)
 
@@ -105,17 +99,13 @@ class _Widener:
         if isinstance(expr, Var) and expr in self.values:
             named = self.values[expr]
             changes = any(isinstance(node, Binary) for node in walk(named))
-            return self.wide(named) if changes else self.leaf(expr)
+            return self.wide(named) if changes else as_dtype(expr, int64)
         if isinstance(expr, Binary) and expr.op in _EXACT:
             return binary(expr.op, self.wide(expr.a), self.wide(expr.b))
         if isinstance(expr, Select):
             return Select(expr.condition, self.wide(expr.a), self.wide(expr.b), int64)
-        if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int and dtype_of_expr(expr.a).bits:
+        if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int:
             inner = dtype_of_expr(expr.a)
             widens = expr.dtype.bits >= inner.bits and (inner.is_signed or expr.dtype == int64)
-            return self.wide(expr.a) if widens and inner.bits >= 32 else self.leaf(expr)
-        return self.leaf(expr)
-
-    def leaf(self, expr: Expr) -> Expr:
-        """A value that nothing is computed from here."""
-        return expr if dtype_of_expr(expr) == int64 else Cast(expr, int64)
+            return self.wide(expr.a) if widens and inner.bits >= 32 else as_dtype(expr, int64)
+        return as_dtype(expr, int64)
