@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Expr, Var, all_of, binary, const, free_vars
 from tilecore.ir.layout import FragmentLayout
-from tilecore.ir.stmts import Block, For, LoopKind, Parallel, Stmt
-from tilecore.ir.visit import map_stmts, substitute_block, walk_stmts
+from tilecore.ir.stmts import Block, For, LoopKind, Parallel
+from tilecore.ir.visit import substitute_block, walk_stmts
 from tilecore.passes.lowering.lane_scope import LaneScope
 from tilecore.passes.spread import register_modes
 
@@ -82,17 +81,9 @@ def mentions(expr: Expr, var: Var) -> bool:
 
 def with_new_loops(block: Block, scope: LaneScope) -> Block:
     """`block` with its loops over variables of new names: names are unique in a program."""
-    for stmt in walk_stmts(block):
-        if isinstance(stmt, For):
-            new = scope.var(stmt.var.name, *scope.ranges.interval(stmt.var))
-            block = substitute_block(_rebound(block, stmt.var, new), {stmt.var: new})
-    return block
-
-
-def _rebound(block: Block, old: Var, new: Var) -> Block:
-    def visit(stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var == old:
-            return dataclasses.replace(stmt, var=new)
-        return None
-
-    return map_stmts(block, visit)
+    mapping: dict[Var, Expr] = {
+        stmt.var: scope.var(stmt.var.name, *scope.ranges.interval(stmt.var))
+        for stmt in walk_stmts(block)
+        if isinstance(stmt, For)
+    }
+    return substitute_block(block, mapping)

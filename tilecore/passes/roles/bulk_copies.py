@@ -11,18 +11,8 @@ from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import (
-    Allocate,
-    Atomic,
-    Break,
-    Continue,
-    Copy,
-    For,
-    Gemm,
-    Let,
-    Stmt,
-)
-from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.ir.stmts import Allocate, Break, Continue, Copy, For, Gemm, Let, Stmt
+from tilecore.ir.visit import bound_vars, buffers_in, walk_stmts
 from tilecore.passes.producers import any_writes
 from tilecore.passes.roles.ring import Group, Ring, inlined
 from tilecore.passes.roles.window_copies import WindowCopy, source_of
@@ -57,11 +47,7 @@ class BulkCopies:
 
     def is_pure(self, value: Expr) -> bool:
         """True when every warp can compute a value at the kernel's start."""
-        bound = {
-            s.var if isinstance(s, For | Let) else s.previous
-            for s in walk_stmts(self.kernel.body)
-            if isinstance(s, For | Let | Atomic)
-        }
+        bound = {var for stmt in walk_stmts(self.kernel.body) for var in bound_vars(stmt)}
         if any(var in bound and var not in self.known for var in free_vars(value)):
             return False
         return all(

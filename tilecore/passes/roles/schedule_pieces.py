@@ -7,18 +7,8 @@ from collections.abc import Callable
 
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Expr, Var, binary, const
-from tilecore.ir.stmts import (
-    Atomic,
-    Block,
-    For,
-    Gemm,
-    Intrinsic,
-    Let,
-    LoopKind,
-    Parallel,
-    Stmt,
-)
-from tilecore.ir.visit import substitute_block, walk_stmts
+from tilecore.ir.stmts import Block, For, Gemm, Intrinsic, Let, LoopKind, Stmt
+from tilecore.ir.visit import bound_vars, substitute_block, walk_stmts
 from tilecore.passes.roles.ring import Group, rebuffered
 from tilecore.passes.scopes import Names, with_hint
 
@@ -28,20 +18,11 @@ RunsBeside = Callable[[Gemm], bool]
 
 def renamed(block: Block, names: Names) -> Block:
     """A second copy of a block, with new names for all that it binds."""
-    mapping: dict[Var, Expr] = {}
-    for stmt in walk_stmts(block):
-        bound: tuple[Var, ...] = ()
-        match stmt:
-            case For(var=var) | Let(var=var):
-                bound = (var,)
-            case Parallel(vars=variables):
-                bound = variables
-            case Atomic(previous=Var() as var):
-                bound = (var,)
-            case _:
-                pass
-        for var in bound:
-            mapping[var] = dataclasses.replace(var, name=names.fresh(var.name))
+    mapping: dict[Var, Expr] = {
+        var: dataclasses.replace(var, name=names.fresh(var.name))
+        for stmt in walk_stmts(block)
+        for var in bound_vars(stmt)
+    }
     return substitute_block(block, mapping)
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import const, free_vars
 from tilecore.ir.layout import FragmentLayout, Layout
-from tilecore.ir.stmts import Allocate, Block, Copy, Gemm, Let
-from tilecore.ir.visit import walk_stmts
+from tilecore.ir.stmts import Allocate, Block, Copy, Gemm
+from tilecore.ir.visit import bound_vars, walk_stmts
 from tilecore.passes.contraction import select_atom, tile_mma
 from tilecore.passes.producers import any_writes
 from tilecore.passes.scopes import loads_in, static, whole, with_hint
@@ -63,8 +63,7 @@ def hold_columns(own: Specializer, turns: Turns, registers: int) -> tuple[Block,
 
 def _is_constant(region: Region, turns: Turns) -> bool:
     """True when the loop neither writes the operand nor moves where it begins."""
-    inside = {turns.loop.var}
-    inside |= {stmt.var for stmt in walk_stmts(turns.loop.body) if isinstance(stmt, Let)}
+    inside = {var for stmt in walk_stmts((turns.loop,)) for var in bound_vars(stmt)}
     moves = any(free_vars(start) & inside or loads_in(start) for start in region.starts)
     return not moves and not any_writes(turns.loop.body, region.buffer)
 
