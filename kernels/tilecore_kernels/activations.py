@@ -69,3 +69,19 @@ ACTIVATIONS = {
     )
 }
 """The activations that models use most, by name."""
+
+
+@T.macro
+def add_bias_and_activate(sums, Bias, first, activation):
+    """The epilogue of a product: ``activation(sums + bias)`` of a tile whose columns begin at
+    `first`. `Bias` may be None, and `activation` is a name of `ACTIVATIONS`."""
+    tile_m, tile_n = (int(extent) for extent in sums.shape)
+    apply = ACTIVATIONS[activation].tile
+    if Bias is not None:
+        bias = T.alloc_fragment((tile_n,), sums.dtype)
+        T.copy(Bias[first], bias)
+        for i, j in T.Parallel(tile_m, tile_n):
+            sums[i, j] = apply(sums[i, j] + bias[j])
+    elif activation != "identity":
+        for i, j in T.Parallel(tile_m, tile_n):
+            sums[i, j] = apply(sums[i, j])

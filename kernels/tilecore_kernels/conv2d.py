@@ -16,7 +16,7 @@ import numpy as np
 import tilecore.language as T
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
-from tilecore_kernels.activations import ACTIVATIONS
+from tilecore_kernels.activations import ACTIVATIONS, add_bias_and_activate
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
 from tilecore_kernels.tiles import dtype_bytes
@@ -87,13 +87,12 @@ def conv2d(problem: Conv2dProblem, config: GemmConfig) -> Any:
     dtype, out_dtype = problem.dtype, problem.result_dtype
     tile_m, tile_n, tile_k = config.block_m, config.block_n, config.block_k
     windows = (problem.kernel, problem.stride, problem.dilation, problem.pad)
-    activation = ACTIVATIONS[problem.activation].tile
     X_type = T.Tensor((problem.batch, problem.height, problem.width, problem.channels), dtype)
     W_type, Y_type = T.Tensor((filters, length), dtype), T.Tensor((rows, filters), out_dtype)
-    Bias_type = T.Tensor((filters,), dtype)
+    Bias_type = T.Tensor((filters,), dtype) if problem.has_bias else None
 
-    @T.macro
-    def compute(X, W, Bias, Y):
+    @T.prim_func
+    def conv2d(X: X_type, W: W_type, Bias: Bias_type, Y: Y_type):
         with T.Kernel(
             T.ceildiv(filters, tile_n), T.ceildiv(rows, tile_m), threads=config.threads
         ) as (bx, by):
@@ -106,27 +105,8 @@ def conv2d(problem: Conv2dProblem, config: GemmConfig) -> Any:
                 T.im2col(X, x, by, step, *windows)
                 T.copy(W[bx * tile_n, step * tile_k], w)
                 T.gemm(x, w, y, transpose_B=True)
-            if problem.has_bias:
-                bias = T.alloc_fragment((tile_n,), "float32")
-                T.copy(Bias[bx * tile_n], bias)
-                for i, j in T.Parallel(tile_m, tile_n):
-                    y[i, j] = activation(y[i, j] + bias[j])
-            elif problem.activation != "identity":
-                for i, j in T.Parallel(tile_m, tile_n):
-                    y[i, j] = activation(y[i, j])
+            add_bias_and_activate(y, Bias, bx * tile_n, problem.activation)
             T.copy(y, Y[by * tile_m, bx * tile_n])
-
-    if problem.has_bias:
-
-        @T.prim_func
-        def conv2d_bias(X: X_type, W: W_type, Bias: Bias_type, Y: Y_type):
-            compute(X, W, Bias, Y)
-
-        return conv2d_bias
-
-    @T.prim_func
-    def conv2d(X: X_type, W: W_type, Y: Y_type):
-        compute(X, W, None, Y)
 
     return conv2d
 

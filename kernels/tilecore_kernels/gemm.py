@@ -15,7 +15,7 @@ import numpy as np
 import tilecore.language as T
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
-from tilecore_kernels.activations import ACTIVATIONS
+from tilecore_kernels.activations import ACTIVATIONS, add_bias_and_activate
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.gemm_configs import GemmConfig, gemm_configs
 from tilecore_kernels.tiles import ceildiv, dtype_bytes
@@ -72,16 +72,19 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
     m, n, k, dtype, out_dtype = problem.m, problem.n, problem.k, problem.dtype, problem.result_dtype
     accum, trans_a, trans_b = problem.accumulator, problem.transpose_a, problem.transpose_b
     tile_m, tile_n, tile_k = config.block_m, config.block_n, config.block_k
-    activation = ACTIVATIONS[problem.activation].tile
     panel = max(1, config.panel)
-    has_epilogue = problem.has_bias or problem.activation != "identity"
     shape_a, tile_a = ((k, m), (tile_k, tile_m)) if trans_a else ((m, k), (tile_m, tile_k))
     shape_b, tile_b = ((n, k), (tile_n, tile_k)) if trans_b else ((k, n), (tile_k, tile_n))
 
-    @T.macro
-    def compute(A, B, Bias, C):
+    lead = problem.lead
+    A_type, B_type = T.Tensor((*lead, *shape_a), dtype), T.Tensor((*lead, *shape_b), dtype)
+    Bias_type = T.Tensor((n,), dtype) if problem.has_bias else None
+    C_type = T.Tensor((*lead, m, n), out_dtype)
+
+    @T.prim_func
+    def gemm(A: A_type, B: B_type, Bias: Bias_type, C: C_type):
         with T.Kernel(
-            T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), *problem.lead, threads=config.threads
+            T.ceildiv(n, tile_n), T.ceildiv(m, tile_m), *lead, threads=config.threads
         ) as place:
             bx, by, *at = place
             a = T.alloc_shared(tile_a, dtype)
@@ -99,31 +102,8 @@ def gemm(problem: GemmProblem, config: GemmConfig) -> Any:
                 else:
                     T.copy(B[*at, step * tile_k, bx * tile_n], b)
                 T.gemm(a, b, c, transpose_A=trans_a, transpose_B=trans_b)
-            if has_epilogue:
-                if problem.has_bias:
-                    bias = T.alloc_fragment((tile_n,), accum)
-                    T.copy(Bias[bx * tile_n], bias)
-                    for i, j in T.Parallel(tile_m, tile_n):
-                        c[i, j] = activation(c[i, j] + bias[j])
-                else:
-                    for i, j in T.Parallel(tile_m, tile_n):
-                        c[i, j] = activation(c[i, j])
+            add_bias_and_activate(c, Bias, bx * tile_n, problem.activation)
             T.copy(c, C[*at, by * tile_m, bx * tile_n])
-
-    lead = problem.lead
-    A_type, B_type = T.Tensor((*lead, *shape_a), dtype), T.Tensor((*lead, *shape_b), dtype)
-    Bias_type, C_type = T.Tensor((n,), dtype), T.Tensor((*lead, m, n), out_dtype)
-    if problem.has_bias:
-
-        @T.prim_func
-        def gemm_bias(A: A_type, B: B_type, Bias: Bias_type, C: C_type):
-            compute(A, B, Bias, C)
-
-        return gemm_bias
-
-    @T.prim_func
-    def gemm(A: A_type, B: B_type, C: C_type):
-        compute(A, B, None, C)
 
     return gemm
 
