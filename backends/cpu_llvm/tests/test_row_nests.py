@@ -98,6 +98,44 @@ def test_only_what_products_alone_read_is_flushed() -> None:
     assert "cvtne2ps2bf16" not in text_of(program(32, 64, "weights"))
 
 
+BRANCHES = """
+program f(X: float32[32, 64], V: bfloat16[64, 32], O: float32[32, 32]) level tile {{
+  kernel k(bx in 1) threads 128 {{
+    fragment s: float32[32, 64]
+    shared v: bfloat16[64, 32]
+    fragment w: bfloat16[32, 64]
+    fragment o: float32[32, 32]
+    copy X[0:+32, 0:+64] -> s[:, :]
+    copy V[0:+64, 0:+32] -> v[:, :]
+    parallel (i, j) in ({rows}, 64) {{
+      {body}
+    }}
+    gemm w[:, :], v[:, :] -> o[:, :] clear true
+    copy o[:, :] -> O[0:+32, 0:+32]
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(
+    ("rows", "body"),
+    [
+        (32, "if i < 32 {{ w[i, j] = cast({value}, bfloat16) }}"),
+        (16, "for h in serial(0, 2) {{ w[i * 2 + h, j] = cast({value}, bfloat16) }}"),
+    ],
+)
+def test_what_branches_and_loops_round_stays_in_them(cpu: str, rows: int, body: str) -> None:
+    random = np.random.default_rng(rows)
+    x = random.standard_normal((32, 64)).astype(np.float32)
+    v = random.standard_normal((64, 32)).astype(ml_dtypes.bfloat16)
+    o = np.zeros((32, 32), np.float32)
+    value = "s[i, j] * 2.0" if rows == 32 else "s[i * 2 + h, j] * 2.0"
+    call(BRANCHES.format(rows=rows, body=body.format(value=value)), x, v, o, cpu=CPUS[cpu])
+    weights = (x * 2).astype(ml_dtypes.bfloat16).astype(np.float64)
+    np.testing.assert_allclose(o, weights @ v.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
 ROWS = """
 program f(x: float32[{m}, {n}], big: float32[{m}], small: float32[{m}],
     y: float32[{m}, {n}]) level tile {{

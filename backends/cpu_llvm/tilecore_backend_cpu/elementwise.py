@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Cast, Const, Expr, Load, walk
-from tilecore.ir.stmts import Allocate, Atomic, Block, For, Let, Parallel, Store
+from tilecore.ir.stmts import Allocate, Atomic, Block, For, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
 
 from . import streaming
@@ -105,6 +105,7 @@ class Nest:
         for var, extent in zip(stmt.vars, stmt.extents, strict=True):
             s.ranges[var.name] = (0, max(interval(extent, s.ranges, s.definitions)[1] - 1, 0))
         self.axis = self._choose_axis()
+        self.pairs: Pairs | None = None
 
     # -- the vector axis ------------------------------------------------------------------------
 
@@ -305,15 +306,22 @@ class Nest:
 
     def _bodies(self, axes: Sequence[VectorAxis]) -> None:
         """Neighbouring vectors, one after the other."""
-        s = self.s
-        s.pairs = Pairs.of(s, self.stmt.body)
+        self.pairs = Pairs.of(self.s, self.stmt.body)
         for axis in axes:
             self._body(axis)
-        if s.pairs is not None:
-            s.pairs.flush(s)
-        s.pairs = None
+        if self.pairs is not None:
+            self.pairs.flush(self.s)
+        self.pairs = None
 
     def _body(self, axis: VectorAxis) -> None:
         self.s.axis = axis
-        emit_lane_block(self.s, self.stmt.body)
+        for stmt in self.stmt.body:
+            self._lanes_of(stmt)
         self.s.axis = None
+
+    def _lanes_of(self, stmt: Stmt) -> None:
+        """A statement of the body itself; only these wait for neighbours, for what a branch or a
+        loop inside computes is not there behind it."""
+        if isinstance(stmt, Store) and self.pairs is not None and self.pairs.take(self.s, stmt):
+            return
+        emit_lane_block(self.s, (stmt,))

@@ -27,8 +27,6 @@ def _emit_lane(s: BlockState, stmt: Stmt) -> None:
         case Let(var=var, value=value):
             s.values[var.name] = evaluate(s, value)
         case Store(buffer=buffer, indices=indices, value=value):
-            if s.pairs is not None and s.pairs.take(s, stmt):
-                return
             if is_raw_copy(stmt):
                 assert isinstance(value, Load)
                 stored = load_element(s, value.buffer, value.indices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilecore.ir.expr import Const
-from tilecore.ir.stmts import Block, Reduce, Store
+from tilecore.ir.stmts import Reduce, Stmt, Store
 
 from . import row_groups
 from .builder import Value, vector_type
@@ -14,7 +14,6 @@ from .elementwise import Nest, Touch
 from .expressions import evaluate_stored, index
 from .fusion import FusedNest
 from .lane_analysis import compute_bits
-from .lanes import emit_lane_block
 from .memory import load_element, store_element
 from .reductions import Combiner, finish_row
 from .state import BlockState, VectorAxis
@@ -154,30 +153,32 @@ class RowNest(Nest):
         storage, slots = dict(s.storage), s.pointer_slots
         done = 0
         for number, (after, reduce) in enumerate(self.reduces):
-            self._lanes_of(self.stmt.body[done:after], axis)
+            for stmt in self.stmt.body[done:after]:
+                self._lanes_of(stmt)
             done = after
             self._accumulate(number, reduce, axis)
-        self._lanes_of(self.stmt.body[done:], axis)
+        for stmt in self.stmt.body[done:]:
+            self._lanes_of(stmt)
         s.axis = None
         s.lane_locals -= self.unread
         s.storage.update({name: storage[name] for name in self.unread})
         s.pointer_slots = slots
         self.turn += 1
 
-    def _lanes_of(self, body: Block, axis: VectorAxis) -> None:
-        """Statements; values for unread buffers go to a place that LLVM turns into a register."""
+    def _lanes_of(self, stmt: Stmt) -> None:
+        """Values for unread buffers go to a place that LLVM turns into a register."""
         s = self.s
-        for stmt in body:
-            if isinstance(stmt, Store) and stmt.buffer.name in self.unread - s.lane_locals:
-                value = evaluate_stored(s, stmt.value, stmt.buffer.dtype)
-                name = stmt.buffer.name
-                kind = vector_type(storage_type(stmt.buffer.dtype), axis.lanes)
-                s.storage[name] = Storage(stmt.buffer, s.w.alloca(kind), ())
-                s.pointer_slots = {key: v for key, v in s.pointer_slots.items() if key != name}
-                s.lane_locals.add(name)
-                store_element(s, stmt.buffer, stmt.indices, value)
-            else:
-                emit_lane_block(s, (stmt,))
+        if not isinstance(stmt, Store) or stmt.buffer.name not in self.unread - s.lane_locals:
+            super()._lanes_of(stmt)
+            return
+        assert s.axis is not None
+        value = evaluate_stored(s, stmt.value, stmt.buffer.dtype)
+        name = stmt.buffer.name
+        kind = vector_type(storage_type(stmt.buffer.dtype), s.axis.lanes)
+        s.storage[name] = Storage(stmt.buffer, s.w.alloca(kind), ())
+        s.pointer_slots = {key: v for key, v in s.pointer_slots.items() if key != name}
+        s.lane_locals.add(name)
+        store_element(s, stmt.buffer, stmt.indices, value)
 
     def _accumulate(self, number: int, reduce: Reduce, axis: VectorAxis) -> None:
         s, w, combiner = self.s, self.s.w, self.combiners[number]

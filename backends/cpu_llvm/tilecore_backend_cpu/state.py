@@ -20,7 +20,6 @@ from .storage import Storage
 from .vector_math import VectorMath
 
 if TYPE_CHECKING:
-    from .bf16_pairs import Pairs
     from .shared_tiles import TileStore
     from .steps import StepState
 
@@ -101,7 +100,6 @@ class BlockState:
         steps: products that read their operands where they lie.
         flushed: buffers whose readers take subnormal numbers for zero.
         mentions: how many statements of the kernel mention each buffer.
-        pairs: stores of the current nest that wait for their neighbours.
     """
 
     w: FunctionWriter
@@ -135,7 +133,6 @@ class BlockState:
     steps: StepState | None = None
     flushed: frozenset[str] = frozenset()
     mentions: Counter[str] = field(default_factory=Counter)
-    pairs: Pairs | None = None
 
     def scratch(self, size: int) -> Value:
         """Address of `size` bytes of the thread's scratch memory, aligned to 64 bytes."""
