@@ -43,16 +43,13 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         order = spec.by_statement(spec.order, count)
         if stage is not None and order is not None:
             return _from_author(stage, order, groups)
-    groups = tuple(sorted(groups))
-    ahead = sorted(k for group in groups if copies.issuperset(group) for k in group)
+    moving = [group for group in sorted(groups) if copies.issuperset(group)]
+    ahead = [k for group in moving for k in group]
     if stages < 1 or not ahead:
         return PipelinePlan(1, (0,) * count, tuple(range(count)))
     staying = [k for k in range(count) if k not in ahead]
     stage = tuple(0 if k in ahead else max(1, stages - 1) for k in range(count))
-    if stages >= 2:
-        sequence = [*(k for group in groups for k in group if k in ahead), *staying]
-    else:
-        sequence = _after_readers(loop.body, [g for g in groups if g[0] in ahead], staying)
+    sequence = [*ahead, *staying] if stages >= 2 else _after_readers(loop.body, moving, staying)
     return PipelinePlan(stages, stage, _places(sequence))
 
 
