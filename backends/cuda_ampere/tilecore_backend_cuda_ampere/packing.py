@@ -1,9 +1,9 @@
 """Packing launch arguments: memory laid out once, a generated function that fills it per call.
 
-The driver takes an array of pointers to the parameters' values, and for kernels with clusters or
-overlap a configuration (grid, block, shared memory, stream, attributes). Both are prepared here; a
-call only writes addresses into 8-byte slots, and the stream into the configuration. Several threads
-may launch at once, so prepared memory is taken from a pool and put back.
+The driver takes an array of pointers to the parameters' values, and a configuration (grid, block,
+shared memory, stream, attributes). Both are prepared here; a call only writes addresses into 8-byte
+slots, and the stream into the configuration. Several threads may launch at once, so prepared memory
+is taken from a pool and put back.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _CLUSTER_ATTRIBUTE = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _OVERLAP_ATTRIBUTE = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: 4 bytes of id, 4 of padding, 64 of value
 _DESCRIPTOR_BYTES = 128  # CUtensorMap
+_PARTS = ("config", "config_at", "params_at", "encoded")  # what `_Packer` makes for each kernel
 _BUILTINS = {"IndexError": IndexError}
 _INVALID_CONTEXT = 201  # the thread has no current context yet
 
@@ -126,6 +127,7 @@ class LaunchMaker:
             self._codes[names] = (module["launch"].__code__, lines)
         code, lines = self._codes[names]
         packer = _Packer(calls, self._arguments, sizes)
+        attributes, attribute_count = packer.attributes(0)
         pool: list[Any] = []
         namespace: dict[str, Any] = {
             "launch_take": pool.pop,
@@ -133,8 +135,8 @@ class LaunchMaker:
             "launch_make": packer.make,
             # One call for stream, attributes and all slots costs half of an assignment for each.
             "launch_pack": struct.Struct(f"={3 + len(self._arguments)}Q").pack_into,
-            "launch_attributes": packer.attributes,
-            "launch_attribute_count": packer.attribute_count,
+            "launch_attributes": attributes,
+            "launch_attribute_count": attribute_count,
             "launch_encode": packer.encode,
             "launch_start": self._driver.launch_kernel_ex,
             "launch_stream_of": stream_of,
@@ -159,8 +161,7 @@ class LaunchMaker:
 def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> tuple[str, ...]:
     """Statements that launch these kernels with the values ``v0``, ``v1``, ... of the arguments."""
     places = {argument.name: index for index, argument in enumerate(arguments)}
-    parts = ("config", "config_at", "params_at", "encoded")
-    unpacked = [f"{part}{index}" for index in range(len(calls)) for part in parts]
+    unpacked = [f"{part}{index}" for index in range(len(calls)) for part in _PARTS]
     values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
     lines = [
         "    try:",
@@ -218,7 +219,7 @@ class _Recovery:
         call = self._calls[index]
         if status == _INVALID_CONTEXT:
             self._driver.make_current(self._device)
-            config, config_at, params_at, _ = memory[4 * index : 4 * index + 4]
+            config, config_at, params_at, _ = memory[len(_PARTS) * index :][: len(_PARTS)]
             config[_STREAM_WORD] = stream
             function = ctypes.c_void_p(call.function)
             status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
@@ -241,21 +242,16 @@ class _Packer:
         self._attributes = tuple(_attributes(call.kernel) for call in calls)
         self._encoded: dict[tuple[int, int, int], bytes] = {}
 
-    @property
-    def attributes(self) -> int:
-        """Address of the first kernel's attributes, 0 without any."""
-        first = self._attributes[0]
-        return 0 if first is None else ctypes.addressof(first)
-
-    @property
-    def attribute_count(self) -> int:
-        """How many there are."""
-        first = self._attributes[0]
-        return 0 if first is None else len(first) // _ATTRIBUTE_BYTES
+    def attributes(self, index: int) -> tuple[int, int]:
+        """Address of a kernel's attributes and how many there are; zeros without any."""
+        records = self._attributes[index]
+        if records is None:
+            return 0, 0
+        return ctypes.addressof(records), len(records) // _ATTRIBUTE_BYTES
 
     def make(self) -> tuple[Any, ...]:
-        """For each kernel its configuration, that one's address, the parameters' address, and its
-        encoded descriptors.
+        """For each kernel `_PARTS`: its configuration, that one's address, the parameters' address,
+        and its encoded descriptors.
 
         The slots follow the first kernel's configuration, so that one call writes stream and slots.
         """
@@ -278,14 +274,16 @@ class _Packer:
         if call.has_counter:
             addresses.append(base + 8 * len(self._places))
         params = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        attributes = self._attributes[index]
         struct.pack_into(
             "<7I4xQQI", config, 0, *call.grid, kernel.threads, 1, 1, kernel.smem_bytes, 0,
-            ctypes.addressof(attributes) if attributes is not None else 0,
-            0 if attributes is None else len(attributes) // _ATTRIBUTE_BYTES,
+            *self.attributes(index),
         )  # fmt: skip
         # The addresses below point into these objects: hold them where the addresses are held.
-        encoded.keep = (params, attributes, config)  # the first kernel's holds the slots
+        encoded.keep = (
+            params,
+            self._attributes[index],
+            config,
+        )  # the first kernel's holds the slots
         return (
             config,
             ctypes.c_void_p(ctypes.addressof(config)),
