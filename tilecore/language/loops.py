@@ -175,8 +175,6 @@ def Pipelined(
     if sync:
         refuse("T.Pipelined(sync=...)", "the compiler places the waits of a pipeline")
     num_stages = static_int(num_stages, "num_stages", at_least=0)
-    if order and stage and len(order) != len(stage):
-        fail("order and stage differ in length", expected=len(order), got=len(stage))
     pipeline = pipeline_spec(num_stages, order, stage, group)
     axis = _axis(start, stop, None, "T.Pipelined")
     hints = make_hints({}, annotations)
