@@ -140,9 +140,10 @@ def _later(loop: For, taken: set[int], plan: PipelinePlan) -> Block:
         for stage, stmt in zip(plan.stage, loop.body, strict=True)
         if id(stmt) not in taken and not isinstance(stmt, Let | Allocate)
     ]
-    later = tuple(s for stage, s in staying if stage == staying[-1][0])
-    first = {stage for stage, _ in staying} - {staying[-1][0]} if staying else set()
-    return later if first == {staying[-1][0] - 1} else ()
+    stages = {stage for stage, _ in staying}
+    if not staying or stages != {staying[-1][0] - 1, staying[-1][0]}:
+        return ()
+    return tuple(stmt for stage, stmt in staying if stage == staying[-1][0])
 
 
 def _delayed_parts(
