@@ -11,6 +11,7 @@ leaves.
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeGuard
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Scope
@@ -45,7 +46,6 @@ def gathered(kernel: Kernel, names: Names, kept: Block = ()) -> Kernel:
     def visit(stmt: Stmt) -> Stmt | None:
         if not is_windows(stmt) or any(stmt is one for one in kept):
             return None
-        assert isinstance(stmt, Intrinsic)
         name = windows_of(stmt)[1].buffer.name
         i, j = (Var(names.fresh(f"{name}_{side}")) for side in ("row", "column"))
         return nest(stmt, (i, j))
@@ -53,7 +53,7 @@ def gathered(kernel: Kernel, names: Names, kept: Block = ()) -> Kernel:
     return dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
 
 
-def is_windows(stmt: Stmt) -> bool:
+def is_windows(stmt: Stmt) -> TypeGuard[Intrinsic]:
     """True for ``tile.windows``."""
     return isinstance(stmt, Intrinsic) and stmt.op == WINDOWS
 
@@ -69,7 +69,7 @@ def _candidates(kernel: Kernel) -> Block:
     loops = [s for s in kernel.body if is_pipelined(s)]
     found: list[Stmt] = []
     for stmt in (inner for loop in loops for inner in loop.body):
-        if not isinstance(stmt, Intrinsic) or stmt.op != WINDOWS:
+        if not is_windows(stmt):
             continue
         windows, dst, _, _ = windows_of(stmt)
         same = windows.image.dtype == dst.dtype and dst.dtype.bits >= 8

@@ -14,7 +14,7 @@ from tilecore.ir.expr import as_dtype, binary, dtype_of_expr
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, Hints, Intrinsic, Stmt
 from tilecore.ir.visit import map_stmts, walk_stmts
-from tilecore.ir.windows import WINDOWS, Windows, windows_of
+from tilecore.ir.windows import Windows, windows_of
 from tilecore.passes.gather_windows import GATHERED, gathered, is_windows
 from tilecore.passes.scopes import Names, with_hint
 
@@ -22,18 +22,16 @@ LOAD_WINDOWS = "bulk.load_windows"
 NOT_PRODUCED = "its loop has no producer warps"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCopy(Copy):
     """A copy whose source is the matrix of `windows`."""
 
-    windows: Windows | None = None
+    windows: Windows
 
 
 def source_of(copy: Copy) -> Buffer:
     """The buffer that a copy reads."""
-    if isinstance(copy, WindowCopy) and copy.windows is not None:
-        return copy.windows.image
-    return copy.src.buffer
+    return copy.windows.image if isinstance(copy, WindowCopy) else copy.src.buffer
 
 
 def as_copies(kernel: Kernel, names: Names) -> Kernel:
@@ -42,11 +40,10 @@ def as_copies(kernel: Kernel, names: Names) -> Kernel:
     def visit(stmt: Stmt) -> Stmt | None:
         if not is_windows(stmt):
             return None
-        assert isinstance(stmt, Intrinsic)
         windows, dst, row, column = windows_of(stmt)
         view = matrix(windows, names.fresh(f"{windows.image.name}_windows"))
         src = Region(view, (row, column), dst.shape)
-        return WindowCopy(src, dst, (), stmt.loc, windows)
+        return WindowCopy(src, dst, loc=stmt.loc, windows=windows)
 
     return dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
 
@@ -70,7 +67,7 @@ def gathered_because(kernel: Kernel, names: Names, reasons: dict[str, str]) -> K
     """The kernel with nests in place of ``tile.windows``, and why in its hints."""
     hints = kernel.hints
     for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Intrinsic) and stmt.op == WINDOWS:
+        if is_windows(stmt):
             name = windows_of(stmt)[1].buffer.name
             hints = with_hint(hints, f"{GATHERED}.{name}", reasons.get(name, NOT_PRODUCED))
     return gathered(dataclasses.replace(kernel, hints=hints), names)
@@ -78,7 +75,7 @@ def gathered_because(kernel: Kernel, names: Names, reasons: dict[str, str]) -> K
 
 def bulk_load(copy: Copy, src: Region, dst: Region, full: Region, hints: Hints = ()) -> Intrinsic:
     """The operation that fills `dst` from `src` as `copy` does, and completes on `full`."""
-    if not isinstance(copy, WindowCopy) or copy.windows is None:
+    if not isinstance(copy, WindowCopy):
         return Intrinsic("bulk.load", (src, dst, full), hints, copy.loc)
     row, column = src.starts
     fill = copy.windows.fill(dst, row, column)
