@@ -160,7 +160,6 @@ class ChainEmitter:
 
     def __init__(self, s: BlockState, chain: Chain, emit: EmitStatement) -> None:
         self.s, self.chain, self.emit_statement = s, chain, emit
-        self.counts = mentions(chain.loop.body)
 
     def emit(self) -> None:
         """The loop, with a first product before it and a second one after it."""
@@ -219,22 +218,19 @@ class ChainEmitter:
 
     def _step(self, is_later: Value, has_next: Value, scores: Value, weights: Value) -> None:
         s, chain = self.s, self.chain
-        stmts = chain.stmts
 
         def products(row: Value) -> None:
             self._products(row, is_later, has_next, scores, weights)
 
-        for at in range(stmts.index(chain.first) + 1, len(stmts) - 1):
-            stmt = stmts[at]
-            if not isinstance(stmt, FusedNest):
-                self.emit_statement(s, stmt)
-                continue
-            unread = unread_stores(stmt, at, stmts, self.counts, s.mentions)
+        stmts = zip(chain.stmts, unread_stores(chain.stmts, s.mentions), strict=True)
+        for stmt, unread in list(stmts)[chain.stmts.index(chain.first) + 1 : -1]:
             if stmt is chain.nest:
-                emit_fused(s, stmt, unread, (products, chain.rows_per_block))
+                emit_fused(s, chain.nest, unread, (products, chain.rows_per_block))
                 self.emit_statement(s, chain.value_copy)
-            else:
+            elif isinstance(stmt, FusedNest):
                 emit_fused(s, stmt, unread)
+            else:
+                self.emit_statement(s, stmt)
 
     def _products(
         self, row: Value, is_later: Value, has_next: Value, scores: Value, weights: Value

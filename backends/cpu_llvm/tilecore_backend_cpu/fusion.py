@@ -43,6 +43,11 @@ class FusedNest(Stmt):
     reduces: tuple[tuple[int, Reduce], ...]
 
     @property
+    def members(self) -> Block:
+        """The statements of the body, then the reductions."""
+        return (*self.nest.body, *(reduce for _, reduce in self.reduces))
+
+    @property
     def place(self) -> tuple[Expr, Expr]:
         """(row, column) as expressions."""
         return _place(self.nest.vars[0], self.nest.vars[1], self.nest.extents)

@@ -20,13 +20,13 @@ ON_CHIP = (Scope.SHARED, Scope.FRAGMENT)
 def mentions(block: Sequence[Stmt]) -> Counter[str]:
     """How many statements of a block, nested ones too, mention each buffer (declarations do not
     count; a view counts as a mention of what it shows)."""
-    return Counter(name for stmt in walk_stmts(tuple(block)) for name in _mentioned(stmt))
+    counts: Counter[str] = Counter()
+    for stmt in walk_stmts(tuple(block)):
+        counts.update(mentions(stmt.members) if isinstance(stmt, FusedNest) else _mentioned(stmt))
+    return counts
 
 
 def _mentioned(stmt: Stmt) -> set[str]:
-    if isinstance(stmt, FusedNest):
-        inner = (*stmt.nest.body, *(reduce for _, reduce in stmt.reduces))
-        return set(mentions(inner))
     names = {region.buffer.name for region in regions_of(stmt)}
     names |= set(_loaded(stmt))
     match stmt:
@@ -78,31 +78,40 @@ def _exact_readings(stmt: Stmt, cpu: HostCpu) -> Iterator[str]:
             yield from (region.buffer.name for region in regions_of(stmt))
 
 
-def unread_stores(
-    nest: FusedNest, at: int, block: Sequence[Stmt], counts: Counter[str], everywhere: Counter[str]
-) -> frozenset[str]:
-    """Buffers to which a nest, statement `at` of a block, writes what nothing reads after it.
+def unread_stores(block: Sequence[Stmt], everywhere: Counter[str]) -> list[frozenset[str]]:
+    """By statement of a block, buffers to which it, a nest, writes what nothing reads after it.
 
-    `counts` are the mentions of the block, `everywhere` those of the kernel. Such a buffer lives
-    in this block only, and a statement before the nest overwrites all of it whenever the block
-    runs; so the next round of a loop does not read it either.
+    `everywhere` are the mentions of the kernel. Such a buffer lives in this block only, and a
+    statement before the nest overwrites all of it whenever the block runs; so the next round of a
+    loop does not read it either.
     """
-    written = {s.buffer for s in nest.nest.body if isinstance(s, Store)}
-    later = mentions(block[at + 1 :])
-    return frozenset(
-        buffer.name
-        for buffer in written
-        if buffer.scope in ON_CHIP
-        and counts[buffer.name] == everywhere[buffer.name]
-        and buffer.name not in later
-        and _begins_whole(buffer.name, block[:at])
-    )
+    unread: list[frozenset[str]] = [frozenset()] * len(block)
+    if not any(isinstance(stmt, FusedNest) for stmt in block):
+        return unread
+    counts: Counter[str] = Counter()
+    users: dict[str, list[Stmt]] = {}
+    for stmt in block:
+        mentioned = mentions((stmt,))
+        counts.update(mentioned)
+        for name in mentioned:
+            users.setdefault(name, []).append(stmt)
+    for at, stmt in enumerate(block):
+        if isinstance(stmt, FusedNest):
+            unread[at] = frozenset(
+                inner.buffer.name
+                for inner in stmt.nest.body
+                if isinstance(inner, Store)
+                and inner.buffer.scope in ON_CHIP
+                and counts[inner.buffer.name] == everywhere[inner.buffer.name]
+                and users[inner.buffer.name][-1] is stmt
+                and _overwrites(users[inner.buffer.name][0], inner.buffer.name)
+            )
+    return unread
 
 
-def _begins_whole(name: str, block: Sequence[Stmt]) -> bool:
-    """Whether the first statement that mentions a buffer overwrites all of it."""
-    first = next((stmt for stmt in block if name in mentions((stmt,))), None)
-    match first:
+def _overwrites(stmt: Stmt, name: str) -> bool:
+    """Whether a statement overwrites all of a buffer, and does not read it."""
+    match stmt:
         case Gemm(a=a, b=b, c=c, clear_accum=Const(value=clear)):
             return bool(clear) and is_whole_matrix(c) and name not in (a.buffer.name, b.buffer.name)
         case _:

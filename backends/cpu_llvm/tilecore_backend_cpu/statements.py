@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from tilecore.errors import UnsupportedError
@@ -45,7 +44,7 @@ from .factors import any_differs_from_one, row_factors
 from .fusion import FusedNest
 from .memory import store_element
 from .packing import emit_copy
-from .readers import mentions, unread_stores
+from .readers import unread_stores
 from .reductions import emit_reduce, emit_scan
 from .regions import emit_fill_nest
 from .row_nests import emit_fused
@@ -69,10 +68,9 @@ def emit_block(s: BlockState, body: Block) -> None:
     """Statements in order; what they allocate is given back at the end."""
     top = s.arena.top
     stmts = s.fuser.fuse(body) if s.fuser is not None else body
-    counts = mentions(body) if any(isinstance(stmt, FusedNest) for stmt in stmts) else Counter()
-    for at, stmt in enumerate(stmts):
+    for stmt, unread in zip(stmts, unread_stores(stmts, s.mentions), strict=True):
         if isinstance(stmt, FusedNest):
-            emit_fused(s, stmt, unread_stores(stmt, at, stmts, counts, s.mentions))
+            emit_fused(s, stmt, unread)
         else:
             emit_statement(s, stmt, emit_block)
     s.arena.top = top
