@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from tilecore.errors import LoweringError
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, BulkPiece
-from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Call, Expr, Select, as_dtype, binary, const, dtype_of_expr
-from tilecore.ir.stmts import Block, Copy, Intrinsic, Stmt
+from tilecore.ir.stmts import Block, Copy, Hints, Intrinsic, Stmt
 from tilecore.ir.windows import windows_of
 from tilecore.passes.lowering.lane_scope import LANE, LaneScope
 from tilecore.passes.roles.window_copies import LOAD_WINDOWS, matrix
@@ -27,25 +27,13 @@ def lower_bulk_load(stmt: Intrinsic, scope: LaneScope) -> Block:
     src, dst, barrier = stmt.args
     assert isinstance(src, Region) and isinstance(dst, Region) and isinstance(barrier, Region)
     parts = int(dict(stmt.hints).get("parts", 1))
-    plan: BulkCopyPlan | None = scope.context.hooks.call(
-        "tilecore_plan_bulk_copy",
-        request=AsyncCopyRequest(Copy(src, dst), scope.kernel, parts),
-        target=scope.context.target,
-    )
+    plan = _plan(AsyncCopyRequest(Copy(src, dst), scope.kernel, parts), scope)
     if plan is None:
         raise LoweringError(f"no bulk copy from {src.buffer.name} any more", loc=stmt.loc)
     first = scope.plain_offset(dst.buffer, dst.starts)
-    done = Region(
-        scope.lane_buffer(barrier.buffer), (scope.offset(barrier.buffer, barrier.starts),), (None,)
-    )
-    hints = (
-        ("box", "x".join(str(extent) for extent in plan.box)),
-        ("kind", plan.kind),
-        ("tensor", src.buffer.name),
-    )
+    done = _barrier(barrier, scope)
     own, further, further_offset = _of_one_block(plan, parts)
-    if parts > 1:
-        hints = tuple(sorted((*hints, ("parts", parts))))
+    hints = _hints(plan, src.buffer, (("parts", parts),) if parts > 1 else ())
     result: list[Stmt] = []
     for piece in own:
         offset = _sum(scope, first, piece.offset, further_offset)
@@ -73,21 +61,12 @@ def lower_bulk_windows(stmt: Intrinsic, scope: LaneScope) -> Block:
     barrier = stmt.args[-1]
     assert isinstance(barrier, Region)
     src = Region(matrix(windows, f"{windows.image.name}_windows"), (row, column), dst.shape)
-    plan: BulkCopyPlan | None = scope.context.hooks.call(
-        "tilecore_plan_bulk_copy",
-        request=AsyncCopyRequest(Copy(src, dst), scope.kernel, windows=windows),
-        target=scope.context.target,
-    )
+    plan = _plan(AsyncCopyRequest(Copy(src, dst), scope.kernel, windows=windows), scope)
     if plan is None or plan.refused:
         raise LoweringError(f"no bulk copy of windows of {windows.image.name}", loc=stmt.loc)
     first = scope.plain_offset(dst.buffer, dst.starts)
-    done = Region(
-        scope.lane_buffer(barrier.buffer), (scope.offset(barrier.buffer, barrier.starts),), (None,)
-    )
-    hints = (
-        *stmt.hints, ("box", "x".join(str(extent) for extent in plan.box)), ("kind", plan.kind),
-        ("tensor", windows.image.name),
-    )  # fmt: skip
+    done = _barrier(barrier, scope)
+    hints = _hints(plan, windows.image, stmt.hints)
     result: list[Stmt] = []
     for piece in plan.pieces:
         offset = _sum(scope, first, piece.offset, 0)
@@ -103,8 +82,26 @@ def lower_bulk_windows(stmt: Intrinsic, scope: LaneScope) -> Block:
         image = Select(at.column_fits, at.n, behind, dtype)
         below = Select(at.column_fits, at.dy, const(0, dtype), dtype)
         places = (scope.simplify(c) for c in (image, at.y, at.x, at.c, below, at.dx))
-        result.append(Intrinsic(LOAD_WINDOWS, (to, done, *places), tuple(sorted(hints)), stmt.loc))
+        result.append(Intrinsic(LOAD_WINDOWS, (to, done, *places), hints, stmt.loc))
     return tuple(result)
+
+
+def _plan(request: AsyncCopyRequest, scope: LaneScope) -> BulkCopyPlan | None:
+    return scope.context.hooks.call(
+        "tilecore_plan_bulk_copy", request=request, target=scope.context.target
+    )
+
+
+def _hints(plan: BulkCopyPlan, tensor: Buffer, own: Hints) -> Hints:
+    """What the backend's rule for the operation is told, besides hints of its `own`."""
+    box = "x".join(str(extent) for extent in plan.box)
+    return tuple(sorted((*own, ("box", box), ("kind", plan.kind), ("tensor", tensor.name))))
+
+
+def _barrier(region: Region, scope: LaneScope) -> Region:
+    """The barrier that a load completes on, in the lane's memory."""
+    at = scope.offset(region.buffer, region.starts)
+    return Region(scope.lane_buffer(region.buffer), (at,), (None,))
 
 
 RANK = Call("cluster.rank", (), int32)
@@ -142,11 +139,7 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
         LoweringError: the backend does not take the copy any more.
     """
     src, *held, dst, staging = (arg for arg in stmt.args if isinstance(arg, Region))
-    plan: BulkCopyPlan | None = scope.context.hooks.call(
-        "tilecore_plan_bulk_copy",
-        request=AsyncCopyRequest(Copy(src, dst), scope.kernel),
-        target=scope.context.target,
-    )
+    plan = _plan(AsyncCopyRequest(Copy(src, dst), scope.kernel), scope)
     if plan is None or plan.staging is None:
         raise LoweringError(f"no bulk copy to {dst.buffer.name} any more", loc=stmt.loc)
     registers = _all_registers(held[0] if held else src, scope)
@@ -159,13 +152,7 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
         *(scope.simplify(start) for start in dst.starts),
     )
     adds = (("adds", True),) if dict(stmt.hints).get("adds") else ()
-    hints = (
-        *adds,
-        ("box", "x".join(str(extent) for extent in plan.box)),
-        ("fragment", src.buffer.name),
-        ("kind", plan.kind),
-        ("tensor", dst.buffer.name),
-    )
+    hints = _hints(plan, dst.buffer, (*adds, ("fragment", src.buffer.name)))
     return (Intrinsic(stmt.op, args, hints, stmt.loc),)
 
 
