@@ -11,7 +11,7 @@ from tilecore.errors import LanguageError
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.target import Target
 from tilecore_kernels.family import Arrays
-from tilecore_kernels.gemm_configs import WAITING
+from tilecore_kernels.gemm_configs import TILE_INSTRUCTIONS, WAITING
 from tilecore_kernels.online_softmax import SLACK
 from tilecore_kernels.score_mods import ScoreMod, on_arrays
 from tilecore_kernels.tiles import (
@@ -281,7 +281,7 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
     if not has_lanes(target):
         # 32 KiB of scores stay in a first-level cache; a mask makes long key tiles wasteful.
         first = ((64, 128), (128, 128)) if problem.right is not None else ((64, 256), (32, 256))
-        if problem.dtype == "bfloat16" and target.has(_TILES):
+        if target.has(TILE_INSTRUCTIONS.get(problem.dtype, "")):
             first = ((32, 64), (64, 64))  # products under the softmax: all of a step in that cache
         found = [
             AttentionConfig(min(block_q, longest_q), min(block_k, longest_k), 1, 128)
@@ -303,8 +303,6 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[AttentionConf
 
 WARP_ROLES = "warp_specialization"
 """Feature of targets where warps have roles: some load, the others compute."""
-_TILES = "tile_bf16"
-"""Capability of CPUs that multiply tiles of bfloat16 in registers of their own."""
 _BY_WARP_ROLES: dict[int, tuple[tuple[int, int, int, int], ...]] = {
     64: ((192, 128, 4, 384), (192, 128, 3, 384), (128, 128, 3, 256)),
     96: ((192, 112, 2, 384), (192, 96, 2, 384), (128, 128, 2, 256)),

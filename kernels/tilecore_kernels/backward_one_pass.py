@@ -6,6 +6,7 @@ import tilecore.language as T
 from tilecore_kernels.attention_masks import query_tiles
 from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products, weigh
 from tilecore_kernels.online_softmax import LOG2_E
+from tilecore_kernels.tiles import round_up
 
 PANEL = 8
 """Columns of the sums of dQ that are kept together."""
@@ -13,12 +14,12 @@ PANEL = 8
 
 def columns_kept(p):
     """Columns of the sums: whole panels."""
-    return -(-p.dim // PANEL) * PANEL
+    return round_up(p.dim, PANEL)
 
 
 def sums_shape(p, tile_q):
     """Shape of the sums of dQ: whole steps of `tile_q` queries, a head's in one row."""
-    return (p.batch, p.heads, -(-p.q_len // tile_q) * tile_q * columns_kept(p))
+    return (p.batch, p.heads, round_up(p.q_len, tile_q) * columns_kept(p))
 
 
 def place(p, i, d):

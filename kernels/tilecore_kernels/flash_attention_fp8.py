@@ -31,7 +31,7 @@ from tilecore_kernels.online_softmax import (
     to_log_sum,
     weigh_scores,
 )
-from tilecore_kernels.tiles import fits_registers, fits_shared, fits_threads, has_lanes
+from tilecore_kernels.tiles import fits_registers, fits_shared, fits_threads, has_lanes, round_up
 
 DTYPE = "float8_e4m3fn"
 LARGEST, MOST_LAG = 8.0, 2.0
@@ -56,7 +56,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
     """Tile program over (batch, heads, length, dim) tensors; scales are (batch, heads) float32."""
     p, tile_q, tile_k = problem, config.block_q, config.block_k
     group, shift = p.heads // p.kv_heads, p.kv_len - p.q_len
-    keys = -(-p.kv_len // KEYS_PADDED) * KEYS_PADDED
+    keys = round_up(p.kv_len, KEYS_PADDED)
     lag = min(p.lag, MOST_LAG)
     shapes = p.shapes()
     Q_type, K_type, V_type = (T.Tensor(shapes[name], DTYPE) for name in ("Q", "K", "V"))

@@ -32,7 +32,8 @@ high as wide. Half as many lose 1 % at 4096^3 and 3 % with groups (docs/performa
 BYTES_UNDER_WAY = 1 << 17
 """Bytes of operands in flight that hide memory's latency behind one block of a multiprocessor:
 8 slots of 16 KiB reach the bandwidth that 12 reach (docs/performance-log.md)."""
-_TILE_INSTRUCTIONS = {"bfloat16": "tile_bf16", "int8": "tile_int8", "uint8": "tile_int8"}
+
+TILE_INSTRUCTIONS = {"bfloat16": "tile_bf16", "int8": "tile_int8", "uint8": "tile_int8"}
 """Capabilities of targets without lanes whose cores multiply tiles of these types."""
 
 
@@ -66,7 +67,7 @@ def gemm_configs(
         space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, target)
         legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
         return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
-    if target.has(_TILE_INSTRUCTIONS.get(dtype, "")):
+    if target.has(TILE_INSTRUCTIONS.get(dtype, "")):
         space = _tile_space(m, n, k, element_bytes)
         return sorted(space, key=lambda c: _tile_cost(c, m, n, k, target))
     space = _core_space(m, n, k, element_bytes, target)
