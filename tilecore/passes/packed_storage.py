@@ -37,7 +37,7 @@ from tilecore.ir.expr import (
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.visit import BODY_FIELDS, buffers_in, exprs_of, walk_stmts
+from tilecore.ir.visit import BODY_FIELDS, buffers_in, exprs_of, map_regions, walk_stmts
 from tilecore.passes.elementwise import with_own_vars
 from tilecore.passes.packed_values import (
     Values,
@@ -297,30 +297,19 @@ class _Packer:
 
     def regions(self, stmt: S.Stmt) -> S.Stmt:
         """A tile statement over what holds its tiles."""
+        what = type(stmt).__name__.lower()
         is_exact = not isinstance(stmt, S.Gemm | S.Reduce | S.Scan) or (
             getattr(stmt, "op", "") in _EXACT_REDUCTIONS
         )
         result = getattr(stmt, "c", None) or getattr(stmt, "dst", None)
         if not is_exact and isinstance(result, Region) and is_narrow(result.dtype):
             self.refuse(
-                f"{type(stmt).__name__.lower()} into {result.buffer.name}: sums of {result.dtype}",
+                f"{what} into {result.buffer.name}: sums of {result.dtype}",
                 expected="a result of 8 bits or more",
             )
-        changes: dict[str, object] = {}
-        for field in dataclasses.fields(stmt):
-            value = getattr(stmt, field.name)
-            what = type(stmt).__name__.lower()
-            if isinstance(value, Region):
-                if is_narrow(value.dtype):
-                    changes[field.name] = self.region(value, what)
-            elif field.name == "args" and any(isinstance(item, Region) for item in value):
-                changes[field.name] = tuple(
-                    self.region(item, what)
-                    if isinstance(item, Region) and is_narrow(item.dtype)
-                    else item
-                    for item in value
-                )
-        return dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
+        return map_regions(
+            stmt, lambda one: self.region(one, what) if is_narrow(one.dtype) else one
+        )
 
     def alias(self, stmt: S.Alias) -> S.Stmt:
         """A view; packed memory has those that keep its rows whole."""
