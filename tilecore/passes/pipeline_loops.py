@@ -23,7 +23,7 @@ from collections.abc import Callable
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Expr, Load, Var, all_of, binary, const, dtype_of_expr
+from tilecore.ir.expr import Expr, Var, all_of, binary, const, dtype_of_expr
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
@@ -38,12 +38,11 @@ from tilecore.ir.stmts import (
     Let,
     LoopKind,
     Stmt,
-    Store,
 )
-from tilecore.ir.visit import buffers_in, map_exprs, map_stmts, walk_stmts
+from tilecore.ir.visit import buffers_in, map_stmts, walk_stmts
 from tilecore.passes.async_copies import COMMIT, Way, async_way, issue, operations_of, wait
 from tilecore.passes.hold_operands import hold_operands
-from tilecore.passes.plan_shared_memory import size_of
+from tilecore.passes.plan_shared_memory import aligned, size_of
 from tilecore.passes.producers import (
     Producer,
     any_writes,
@@ -55,7 +54,7 @@ from tilecore.passes.producers import (
     writes,
 )
 from tilecore.passes.register_ahead import RegisterAhead, can_wait
-from tilecore.passes.roles.ring import inlined, substituted
+from tilecore.passes.roles.ring import inlined, rebuffered, substituted
 from tilecore.passes.scopes import (
     Names,
     is_pipelined,
@@ -301,7 +300,7 @@ class Pipeliner:
         new = dataclasses.replace(old, shape=(slots, *old.shape))
         layout = self.layouts[old.name]
         assert isinstance(layout, Layout)
-        span = -(-layout.span * old.dtype.bytes // 128) * 128 // old.dtype.bytes
+        span = aligned(layout.span * old.dtype.bytes) // old.dtype.bytes
         axes = ((Mode(producer.slots, span),), *layout.axes)
         self.layouts[old.name] = Layout(axes, layout.swizzle)
         self.replaced[old.name] = new
@@ -319,34 +318,9 @@ class Pipeliner:
         self, stmt: Stmt, producers: list[Producer], counter: Expr, slotted: dict[str, Buffer]
     ) -> Stmt:
         """A statement of iteration `counter`, reading the slots of that iteration."""
-        slots = {p.copy.dst.buffer.name: p for p in producers if p.slots > 1}
-
-        def visit_expr(node: Expr) -> Expr | None:
-            if isinstance(node, Load) and node.buffer.name in slots and _is_old(node, slotted):
-                at = _slot(counter, slots[node.buffer.name].slots)
-                return Load(slotted[node.buffer.name], (at, *node.indices))
-            return None
-
-        def visit(inner: Stmt) -> Stmt:
-            inner = map_exprs(inner, visit_expr)
-            changes = {}
-            for field in dataclasses.fields(inner):
-                value = getattr(inner, field.name)
-                if isinstance(value, Region) and value.buffer.name in slots:
-                    changes[field.name] = self.slot(
-                        value, slots[value.buffer.name], counter, slotted[value.buffer.name]
-                    )
-            if isinstance(inner, Store) and inner.buffer.name in slots:
-                at = _slot(counter, slots[inner.buffer.name].slots)
-                changes |= {"buffer": slotted[inner.buffer.name], "indices": (at, *inner.indices)}
-            return dataclasses.replace(inner, **changes) if changes else inner
-
-        (new,) = map_stmts((stmt,), visit)
-        return new
-
-
-def _is_old(load: Load, slotted: dict[str, Buffer]) -> bool:
-    return load.buffer.rank < slotted[load.buffer.name].rank
+        slots = ((p.copy.dst.buffer.name, p.slots) for p in producers)
+        used = {name: (slotted[name], _slot(counter, n)) for name, n in slots if n > 1}
+        return rebuffered(stmt, used)
 
 
 def _slot(step: Expr, slots: int) -> Expr:
