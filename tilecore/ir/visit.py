@@ -11,6 +11,7 @@ from typing import Any
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Expr, Load, Var, rebuild, substitute, transform, walk
 from tilecore.ir.stmts import (
+    Alias,
     Allocate,
     Atomic,
     Block,
@@ -121,6 +122,15 @@ def destinations(stmt: Stmt) -> tuple[Buffer, ...]:
             return tuple(arg.buffer for arg in args[1:] if isinstance(arg, Region))
         case _:
             return ()
+
+
+def sources_of_views(block: Block) -> dict[str, Buffer]:
+    """By the name of each view in `block` the buffer behind it, which is no view itself."""
+    sources: dict[str, Buffer] = {}
+    for stmt in walk_stmts(block):
+        if isinstance(stmt, Alias):
+            sources[stmt.buffer.name] = sources.get(stmt.source.name, stmt.source)
+    return sources
 
 
 def regions_of(stmt: Stmt) -> Iterator[Region]:
@@ -279,6 +289,7 @@ __all__ = [
     "map_stmts",
     "names_in",
     "regions_of",
+    "sources_of_views",
     "substitute",
     "substitute_block",
     "walk_stmts",

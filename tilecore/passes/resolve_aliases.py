@@ -42,6 +42,7 @@ from tilecore.ir.visit import (
     map_exprs,
     map_stmts,
     regions_of,
+    sources_of_views,
     walk_stmts,
 )
 from tilecore.passes.elementwise import as_parallel
@@ -63,10 +64,7 @@ def resolve_aliases(program: Program, context: Context) -> Program:
     names = Names(program)
 
     def visit_kernel(kernel: Kernel) -> Kernel:
-        sources: dict[str, Buffer] = {}
-        for stmt in walk_stmts(kernel.body):
-            if isinstance(stmt, Alias):
-                sources[stmt.buffer.name] = sources.get(stmt.source.name, stmt.source)
+        sources = sources_of_views(kernel.body)
         if not sources:
             return kernel
         storage = _storage_of_narrow_views(kernel, sources, names)
