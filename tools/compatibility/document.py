@@ -14,6 +14,7 @@ from tools.compatibility.verdict import (
     FAIL,
     NOT_PORTABLE,
     PASS,
+    PORTABLE,
     TIME,
     TOO_LARGE,
 )
@@ -156,7 +157,7 @@ def _families(runs: Sequence[Run], paths: Sequence[str]) -> str:
 
     def share(run: Run, members: Sequence[str]) -> str:
         found = [run.results[path].state for path in members if path in run.results]
-        portable = sum(state in (PASS, FAIL, TIME) for state in found)
+        portable = sum(state in PORTABLE for state in found)
         large = found.count(TOO_LARGE)
         text = f"{found.count(PASS)}/{portable}" if portable else ""
         return text + (f" ({large} too large)" if large else "")

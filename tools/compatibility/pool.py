@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,9 +57,7 @@ def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: flo
         rows = [json.loads(row) for row in out.read_text("utf-8").splitlines() if row]
     planned = next((row["planned"] for row in rows if "planned" in row), None)
     verdicts = [row for row in rows if "state" in row]
-    counts: dict[str, int] = {}
-    for row in verdicts:
-        counts[row["state"]] = counts.get(row["state"], 0) + 1
+    counts = dict(Counter(row["state"] for row in verdicts))
     ordered = sorted(verdicts, key=lambda row: row["state"] != FAIL)  # failures first
     reasons = list(dict.fromkeys(row["reason"] for row in ordered if row["reason"]))
     if stopped:

@@ -30,6 +30,8 @@ from tools.compatibility.vocabulary import is_common
 PASS, FAIL, NOT_PORTABLE, NO_PROGRAM = "pass", "fail", "not portable", "no program"
 TIME = "time limit"
 TOO_LARGE = "too large"
+PORTABLE = (PASS, FAIL, TIME)
+"""States of files that count: those that pass, fail, or do not end in time."""
 
 # Reasons that speak of something outside the shared vocabulary: one vendor's instructions or
 # source text, or another compiler's forms. Any other refusal of a common name is a failure.
