@@ -42,14 +42,6 @@ class Result:
     tree: str = ""
 
 
-def read_results(record: Path) -> dict[str, Result]:
-    """What an earlier run kept, by path; nothing where there was none."""
-    if not record.exists():
-        return {}
-    rows = map(json.loads, record.read_text("utf-8").splitlines())
-    return {one["path"]: Result(**one) for one in rows}
-
-
 def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: float) -> Result:
     """The result of a file from the verdicts that its process wrote."""
     rows = []

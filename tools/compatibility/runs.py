@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tools.compatibility.pool import Result, read_results
+from tools.compatibility.pool import Result
 from tools.compatibility.verdict import PORTABLE
 
 _RECORD = "results.jsonl"
@@ -56,11 +56,20 @@ class Run:
         return Counter(one.tree for one in self.results.values() if one.state in PORTABLE)
 
 
+def _kept(folder: Path) -> dict[str, Result]:
+    """The results in the folder's record, by path; none where there is no record."""
+    record = folder / _RECORD
+    if not record.exists():
+        return {}
+    rows = map(json.loads, record.read_text("utf-8").splitlines())
+    return {one["path"]: Result(**one) for one in rows}
+
+
 def read_run(folder: Path) -> Run:
     """A run that was kept in a folder (``--keep``)."""
     about = json.loads((folder / _ABOUT).read_text("utf-8"))
-    results = read_results(folder / _RECORD)
-    return Run(about["backend"], about["place"], about["limit"], tuple(about["packages"]), results)
+    packages = tuple(about["packages"])
+    return Run(about["backend"], about["place"], about["limit"], packages, _kept(folder))
 
 
 def begin(folder: Path, backend: str, place: str, limit: float) -> dict[str, Result]:
@@ -68,7 +77,7 @@ def begin(folder: Path, backend: str, place: str, limit: float) -> dict[str, Res
     packages = [name for name in _ASKED_FOR if importlib.util.find_spec(name) is not None]
     about = {"backend": backend, "place": place, "limit": limit, "packages": packages}
     (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
-    return read_results(folder / _RECORD)
+    return _kept(folder)
 
 
 def keep(folder: Path, result: Result) -> None:
