@@ -22,7 +22,7 @@ from tilecore.ir.stmts import Block, Break, Continue, Copy, For, Gemm, Let, Stmt
 from tilecore.ir.visit import destinations, walk_stmts
 
 from .builder import Value
-from .contractions import direct_operands
+from .contractions import is_in_place, operands_in_place
 from .expressions import index
 from .fusion import FusedNest
 from .gemm_kernels import emit_tile_block
@@ -151,7 +151,7 @@ def _may_turn(s: BlockState, chain: Chain) -> bool:
         and not any(isinstance(stmt, Break | Continue) for stmt in walk_stmts(body))
         and not any(name in s.pointer_slots or name in s.zeroed for name in owned[2:])
         and chain.scores.scope in (Scope.SHARED, Scope.FRAGMENT)
-        and all(direct_operands(s, gemm) is not None for gemm in (first, second))
+        and all(is_in_place(s, gemm) for gemm in (first, second))
     )
 
 
@@ -253,10 +253,8 @@ class ChainEmitter:
         s, w = self.s, self.s.w
         slot = s.pointer_slots[buffer.name]
         s.pointer_slots[buffer.name] = twin
-        operands = direct_operands(s, gemm)
+        (a, b, c), shape = operands_in_place(s, gemm)
         s.pointer_slots[buffer.name] = slot
-        assert operands is not None
-        (a, b, c), shape = operands
         plan = gemm_plan(gemm, s.cpu)
         down = w.i64(shape.m // BLOCK)
         m, n = w.binary("urem", number, down), w.binary("udiv", number, down)

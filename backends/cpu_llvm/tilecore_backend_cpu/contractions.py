@@ -28,16 +28,18 @@ def emit_gemm(s: BlockState, stmt: Gemm) -> None:
     _Contraction(s, stmt).emit()
 
 
-DirectOperands = tuple[tuple[Value, Value, Value], GemmShape]
+Operands = tuple[tuple[Value, Value, Value], GemmShape]
 """Addresses of A, B and C, and the multiplication."""
 
 
-def direct_operands(
-    s: BlockState, stmt: Gemm
-) -> tuple[tuple[Value, Value, Value], GemmShape] | None:
-    """The operands of a product whose kernel can use all three in place; None if one needs a
-    copy."""
-    return _Contraction(s, stmt).direct()
+def is_in_place(s: BlockState, stmt: Gemm) -> bool:
+    """Whether a product's kernel uses A (not transposed), a packed B and C where they lie."""
+    return _Contraction(s, stmt).is_in_place()
+
+
+def operands_in_place(s: BlockState, stmt: Gemm) -> Operands:
+    """The operands of such a product."""
+    return _Contraction(s, stmt).operands(False)[0]
 
 
 class _Contraction:
@@ -68,40 +70,34 @@ class _Contraction:
                 return
         is_clear = isinstance(clear, Const) and bool(clear.value)
         top = s.arena.top
-        a, a_pitch, is_transposed = self._left()
-        b = self._right()
-        c, c_pitch, scratch = self._result(is_clear)
-        shape = self._shape(a_pitch, c_pitch, is_transposed)
+        (addresses, shape), scratch = self.operands(is_clear)
         assert s.gemm is not None
-        s.w.call(s.gemm.function(shape, self.plan, is_clear), "void", [a, b, c])
+        s.w.call(s.gemm.function(shape, self.plan, is_clear), "void", list(addresses))
         if scratch is not None:
             emit_copy_nest(s, scratch, stmt.c)
         s.arena.top = top
 
-    def _shape(self, a_pitch: int, c_pitch: int, is_transposed: bool) -> GemmShape:
+    def operands(self, is_clear: bool) -> tuple[Operands, Region | None]:
+        """What the kernel takes, and where C is if that is a copy."""
+        a, a_pitch, is_transposed = self._left()
+        b = self._right()
+        c, c_pitch, scratch = self._result(is_clear)
         types = (self.plan.a_dtype, self.stmt.b.dtype, self.stmt.c.dtype)
-        return GemmShape(self.m, self.n, self.k, *types, a_pitch, c_pitch, is_transposed)
+        shape = GemmShape(self.m, self.n, self.k, *types, a_pitch, c_pitch, is_transposed)
+        return ((a, b, c), shape), scratch
 
-    def direct(self) -> DirectOperands | None:
-        """See `direct_operands`. Only A that is not transposed, and a packed B."""
+    def is_in_place(self) -> bool:
+        """See `is_in_place`."""
         s, stmt = self.s, self.stmt
         if any(region.buffer.name not in s.storage for region in (stmt.a, stmt.b, stmt.c)):
-            return None
-        if self.m == 0 or self.n == 0 or self.k == 0 or stmt.transpose_a:
-            return None
-        a_pitch, c_pitch = self._pitch(stmt.a), self._pitch(stmt.c)
-        if a_pitch is None or c_pitch is None or stmt.a.dtype != self.plan.a_dtype:
-            return None
-        rows, depth = round_up(self.m, 16), round_up(self.k, self.plan.k_block)
-        if not self._has_room(stmt.a, rows, depth):
-            return None
-        if not self._has_room(stmt.c, rows, round_up(self.n, 16)):
-            return None
-        if s.packings.get(stmt.b.buffer.name) != packing_for(stmt, s.cpu):
-            return None
-        b = self._packed_pointer(s.storage_of(stmt.b.buffer))
-        shape = self._shape(a_pitch, c_pitch, False)
-        return (self._pointer(stmt.a), b, self._pointer(stmt.c)), shape
+            return False
+        return (
+            0 not in (self.m, self.n, self.k)
+            and not stmt.transpose_a
+            and self._left_pitch() is not None
+            and self._result_pitch() is not None
+            and self._is_packed()
+        )
 
     # -- operands -------------------------------------------------------------------------------
 
@@ -113,7 +109,7 @@ class _Contraction:
 
     def _pitch(self, region: Region) -> int | None:
         """Constant row pitch of a region with contiguous rows, else None."""
-        storage = self.s.storage_of(region.buffer)
+        storage = self.s.storage[region.buffer.name]
         if (
             storage.strides is None
             or region.axes[-1] != region.buffer.rank - 1
@@ -125,7 +121,7 @@ class _Contraction:
 
     def _has_room(self, region: Region, rows: int, columns: int) -> bool:
         """Whether rows x columns from the region's start stay inside its padding."""
-        layout = self.s.storage_of(region.buffer).layout
+        layout = self.s.storage[region.buffer.name].layout
         if layout is None:
             return False
         shape = region.static_shape
@@ -134,18 +130,22 @@ class _Contraction:
             return True
         return is_whole_matrix(region) and layout.shape[-2] >= rows and layout.shape[-1] >= columns
 
-    def _left(self) -> tuple[Value, int, bool]:
+    def _left_pitch(self) -> int | None:
+        """The row pitch of A if the kernel reads it where it lies."""
         stmt, plan = self.stmt, self.plan
-        pitch = self._pitch(stmt.a)
-        is_same = plan.a_dtype == stmt.a.dtype
+        if plan.a_dtype != stmt.a.dtype:
+            return None
         if stmt.transpose_a:
-            if plan.kind == "fma" and is_same and pitch is not None:
-                return self._pointer(stmt.a), pitch, True
-        elif is_same and pitch is not None:
-            rows = round_up(self.m, 16) if plan.kind == "tile" else self.m
-            if self._has_room(stmt.a, rows, round_up(self.k, plan.k_block)):
-                return self._pointer(stmt.a), pitch, False
-        return self._left_scratch()
+            return self._pitch(stmt.a) if plan.kind == "fma" else None
+        rows = round_up(self.m, 16) if plan.kind == "tile" else self.m
+        has_room = self._has_room(stmt.a, rows, round_up(self.k, plan.k_block))
+        return self._pitch(stmt.a) if has_room else None
+
+    def _left(self) -> tuple[Value, int, bool]:
+        pitch = self._left_pitch()
+        if pitch is None:
+            return self._left_scratch()
+        return self._pointer(self.stmt.a), pitch, self.stmt.transpose_a
 
     def _left_scratch(self) -> tuple[Value, int, bool]:
         """A copy of A in the kernel's type, rows and k padded, the padding zero."""
@@ -185,12 +185,15 @@ class _Contraction:
             zero_bytes(s, place, layout.span * dtype.bytes)
         return Region(buffer, (const(0), const(0)), tuple(buffer.shape))
 
+    def _is_packed(self) -> bool:
+        """Whether B lies as the kernel reads it."""
+        return self.s.packings.get(self.stmt.b.buffer.name) == packing_for(self.stmt, self.s.cpu)
+
     def _right(self) -> Value:
         s, stmt = self.s, self.stmt
+        if self._is_packed():
+            return self._packed_pointer(s.storage_of(stmt.b.buffer))
         packing = packing_for(stmt, s.cpu)
-        storage = s.storage_of(stmt.b.buffer)
-        if s.packings.get(stmt.b.buffer.name) == packing:
-            return self._packed_pointer(storage)
         place = s.scratch(packing.elements * stmt.b.dtype.bytes)
         if packing.k_padded > packing.k:
             zero_bytes(s, place, packing.elements * stmt.b.dtype.bytes)
@@ -217,15 +220,24 @@ class _Contraction:
             lead = w.add(lead, w.mul(index(self.s, start), w.i64(axis[0].stride)))
         return w.offset_bytes(storage.pointer, w.mul(lead, w.i64(self.stmt.b.dtype.bytes)))
 
+    def _padded_result(self) -> tuple[int, int]:
+        """Rows and columns that the kernel writes: whole tiles, or whole vectors."""
+        if self.plan.kind == "tile":
+            return round_up(self.m, 16), round_up(self.n, 16)
+        return self.m, round_up(self.n, self.s.cpu.lanes(max(32, self.stmt.c.dtype.bits)))
+
+    def _result_pitch(self) -> int | None:
+        """The row pitch of C if the kernel writes it where it lies."""
+        has_room = self._has_room(self.stmt.c, *self._padded_result())
+        return self._pitch(self.stmt.c) if has_room else None
+
     def _result(self, is_clear: bool) -> tuple[Value, int, Region | None]:
         """Where the kernel writes; a scratch tile when C has no room for whole vectors."""
-        s, stmt, plan = self.s, self.stmt, self.plan
-        pitch = self._pitch(stmt.c)
-        lanes = s.cpu.lanes(max(32, stmt.c.dtype.bits))
-        rows = round_up(self.m, 16) if plan.kind == "tile" else self.m
-        columns = round_up(self.n, 16 if plan.kind == "tile" else lanes)
-        if pitch is not None and self._has_room(stmt.c, rows, columns):
+        s, stmt = self.s, self.stmt
+        pitch = self._result_pitch()
+        if pitch is not None:
             return self._pointer(stmt.c), pitch, None
+        rows, columns = self._padded_result()
         region = self._scratch_region(stmt.c.dtype, (self.m, self.n), (rows, columns), False)
         if not is_clear:
             emit_copy_nest(s, stmt.c, region)
