@@ -9,6 +9,7 @@ from collections.abc import Callable
 import device
 import torch
 from build import Variant
+from measuring import relative_error
 
 HEADS, DIM, WIDE, KEYS, SLOTS = 128, 576, 512, 48, 3
 SCALE = 192**-0.5
@@ -46,8 +47,7 @@ def error_of(q, cache, lengths, out, lse, rows: int) -> float:
         scores = q[b].float() @ keys.T * SCALE
         want, sums = torch.softmax(scores, -1) @ keys[:, :WIDE], torch.logsumexp(scores, -1)
         for got, right in ((out[b], want), (lse[b], sums)):
-            off = ((got.float() - right).norm() / right.norm()).item()
-            worst = max(worst, off if math.isfinite(off) else math.inf)
+            worst = max(worst, relative_error(got, right))
     return worst
 
 

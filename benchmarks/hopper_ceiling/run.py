@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import variants
@@ -79,11 +80,6 @@ def measure(group: str, shape: list[int], flops: float, candidates: dict, peers:
         )
 
 
-def relative_error(out, ref) -> float:
-    """Norm of the difference over norm of the reference; NaN stays NaN."""
-    return ((out.float() - ref.float()).norm() / ref.float().norm()).item()
-
-
 # ---------------------------------------------------------------- GEMM
 def gemm_launcher(variant: Variant, cubin: bytes, a, b, c) -> Callable[[], None]:
     """Bind one GEMM variant to operands: a [M,K], b [N,K] or [K,N] (B_MN_MAJOR), c [M,N]."""
@@ -111,6 +107,7 @@ def gemm_launcher(variant: Variant, cubin: bytes, a, b, c) -> Callable[[], None]
 def gemm_case(chosen: list[Variant], cubins, shape, dtype, mn_major: bool, timed: bool) -> None:
     """Check all variants on one shape, then time them with cuBLAS."""
     import torch
+    from measuring import relative_error
 
     m, n, k = shape
     a = torch.randn(m, k, device="cuda", dtype=dtype)
@@ -218,6 +215,7 @@ def attention_case(
     """Check all variants on one shape [B,H,S,D], then time them with torch's attention."""
     import torch
     import torch.nn.functional as functional
+    from measuring import relative_error
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     b, h, s, d = shape
@@ -277,6 +275,7 @@ def attention_case(
 def edge_checks(chosen: list[Variant], cubins, causal: bool) -> None:
     """Grouped heads and unequal ragged lengths, [B,H,S,D] seen through strides of [B,S,H,D]."""
     import torch
+    from measuring import relative_error
 
     for batch, heads, heads_kv, seq_q, seq_k in (
         (2, 6, 2, 300, 1000),
