@@ -88,6 +88,16 @@ def test_private_and_shared_tiles_mix(source: str, result: str, clear: bool, bac
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("op", "nothing"), [("max", -np.inf), ("min", np.inf), ("absmax", 0)])
+def test_nans_alone_give_what_nothing_gives(op: str, nothing: float, backend: str) -> None:
+    a = np.full((ROWS, COLUMNS), np.nan, np.float32)
+    for memory in ("local", "fragment"):
+        b = np.ones(ROWS, np.float32)
+        tilecore.compile(reducing(op, memory, memory, 1, True, 64), **on(backend))(a, b)
+        np.testing.assert_array_equal(b, np.full(ROWS, nothing, np.float32))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_private_array_is_scanned_by_each_lane(reverse: bool, backend: str) -> None:
     """Each lane has values of its own, too."""

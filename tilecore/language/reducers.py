@@ -16,6 +16,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, int32
 from tilecore.ir.expr import Binary, Const, Expr, Load, const, free_vars, walk
 from tilecore.ir.expr_text import format_expr
+from tilecore.ir.reductions import COMBINES, neutral
 from tilecore.ir.stmts import Allocate, Reduce, Store
 from tilecore.language import operators as ops
 from tilecore.language.allocate import alloc_fragment
@@ -24,14 +25,10 @@ from tilecore.language.dtypes import dtype as make_dtype
 from tilecore.language.indexing import element_of
 from tilecore.language.linear import difference
 from tilecore.language.locate import caller_loc, fail
-from tilecore.language.math_ops import max_value, min_value
 from tilecore.language.tile_ops import copy, fill
 from tilecore.language.values import BufferValue, Scalar
 
-OPERATIONS = {
-    "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor",
-    "bitxor": "bitxor",
-}  # fmt: skip
+OPERATIONS = ("sum", "max", "min", "bitand", "bitor", "bitxor")
 
 
 def alloc_reducer(
@@ -104,7 +101,7 @@ def is_contribution(target: Any, key: Any, value: Any) -> bool:
     element = element_of(target[key])
     if element is None:
         return False
-    op, old = OPERATIONS[_operation(target)], Load(*element)
+    op, old = COMBINES[_operation(target)], Load(*element)
     expr = value.expr
     if isinstance(expr, Binary) and expr.op == op and old in (expr.a, expr.b):
         other = expr.b if expr.a == old else expr.a
@@ -132,17 +129,6 @@ def _operation(reducer: Any) -> str:
     return current().reducers[reducer.name]
 
 
-def neutral(op: str, dtype: DType) -> Expr:
-    """The value that changes nothing."""
-    if op in ("sum", "bitor", "bitxor"):
-        return ops.weak_const(0, dtype)
-    if op == "bitand":
-        return ops.weak_const(-1 if dtype.is_signed else (1 << dtype.bits) - 1, dtype)
-    if dtype.is_float:
-        return const(float("-inf") if op == "max" else float("inf"), dtype)
-    return (min_value(dtype) if op == "max" else max_value(dtype)).to_expr()
-
-
 def contribute(op: str, buffer: Buffer, indices: tuple[Expr, ...], value: Any) -> None:
     """Combine `value` into one element of a reducer."""
     builder = current()
@@ -166,7 +152,7 @@ def contribute(op: str, buffer: Buffer, indices: tuple[Expr, ...], value: Any) -
 
 
 def _combine(op: str, old: Expr, new: Expr) -> Scalar:
-    return Scalar(ops.arithmetic(OPERATIONS[op], Scalar(old), Scalar(new)))
+    return Scalar(ops.arithmetic(COMBINES[op], Scalar(old), Scalar(new)))
 
 
 def _target(

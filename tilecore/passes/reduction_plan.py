@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType, boolean, float32, int32
 from tilecore.ir.layout import THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.program import Kernel, Program
+from tilecore.ir.reductions import accumulator_dtype
 from tilecore.ir.stmts import Allocate, Block, Intrinsic, Reduce, Stmt
 from tilecore.passes.scopes import Names, per_kernel, rewrite_block, static, whole
 
@@ -54,17 +54,6 @@ def plan_reduction(layout: FragmentLayout, axis: int, warp: int) -> ReductionPla
         if inside < mode.extent:
             across.append(FragmentMode(mode.extent // inside, THREAD, mode.stride * inside))
     return ReductionPlan(tuple(masks), tuple(across))
-
-
-def accumulator_dtype(op: str, dst: DType) -> DType:
-    """The dtype in which partial results are kept."""
-    if op in ("any", "all"):
-        return boolean
-    if dst.is_float:
-        return dst if dst.bits >= 32 else float32
-    if dst.is_bool:
-        return int32
-    return dst
 
 
 def reduction_plan(program: Program, context: Context) -> Program:

@@ -15,6 +15,7 @@ import math
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Load, Var, binary, const
+from tilecore.ir.reductions import COMBINES, neutral
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Parallel, Scan, Stmt, Store
 from tilecore.passes.scopes import Names, static, whole
 
@@ -79,15 +80,13 @@ class _Scanner:
         return self.region.indices(tuple(coordinates))
 
     def combine(self, a: Expr, b: Expr) -> Expr:
-        return binary("add" if self.scan.op == "sum" else "max", a, b)
+        return binary(COMBINES[self.scan.op], a, b)
 
     def running(self) -> Buffer:
         """A lane's running value."""
         return Buffer(self.names.fresh("running"), (), self.region.dtype, Scope.LOCAL)
 
     def neutral(self) -> Expr:
-        from tilecore.passes.lowering.lower_reduction import neutral
-
         return neutral(self.scan.op, self.region.dtype)
 
     def in_pieces(self, totals: Buffer | None) -> Parallel:

@@ -9,13 +9,11 @@ dst = acc, or op(dst, acc) without `clear`
 from __future__ import annotations
 
 import itertools
-import math
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType, boolean, float32
+from tilecore.ir.dtypes import boolean, float32
 from tilecore.ir.expr import (
     Call,
-    Const,
     Expr,
     Load,
     Select,
@@ -28,9 +26,10 @@ from tilecore.ir.expr import (
     dtype_of_expr,
 )
 from tilecore.ir.layout import THREAD, FragmentLayout
+from tilecore.ir.reductions import COMBINES, accumulator_dtype, neutral
 from tilecore.ir.stmts import Allocate, Block, For, If, Intrinsic, LoopKind, Reduce, Stmt, Store
 from tilecore.passes.lowering.lane_scope import LANE, LaneScope, guarded
-from tilecore.passes.reduction_plan import ReductionPlan, accumulator_dtype, plan_reduction
+from tilecore.passes.reduction_plan import ReductionPlan, plan_reduction
 from tilecore.passes.scopes import static
 from tilecore.passes.spread import drop_axis, register_modes
 
@@ -69,31 +68,9 @@ def lower_sum_lanes(intrinsic: Intrinsic, scope: LaneScope) -> Block:
     return (*((reduction.in_warp(flat, plan),) if plan.masks else ()), *across)
 
 
-def neutral(op: str, dtype: DType) -> Const:
-    """The value that changes nothing."""
-    if op in ("sum", "abssum", "absmax", "bitor", "bitxor"):
-        return const(0, dtype)
-    if op == "any":
-        return const(False, dtype)
-    if op == "all":
-        return const(True, dtype)
-    if op == "bitand":
-        return const(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
-    low = op == "max"
-    if dtype.is_float:
-        return const(-math.inf if low else math.inf, dtype)
-    if dtype.kind == "uint":
-        return const(0 if low else 2**dtype.bits - 1, dtype)
-    return const(-(2 ** (dtype.bits - 1)) if low else 2 ** (dtype.bits - 1) - 1, dtype)
-
-
 def combine(op: str, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
     """``a op b`` in their common dtype."""
-    name = {
-        "sum": "add", "abssum": "add", "absmax": "max", "max": "max", "min": "min",
-        "bitand": "bitand", "bitor": "bitor", "bitxor": "bitxor", "any": "or", "all": "and",
-    }[op]  # fmt: skip
-    dtype = dtype_of_expr(a)
+    name, dtype = COMBINES[op], dtype_of_expr(a)
     if nan_propagate and name in ("max", "min") and dtype.is_float:
         return Call(f"lane.{name}_nan", (a, b), dtype)
     return binary(name, a, b)
