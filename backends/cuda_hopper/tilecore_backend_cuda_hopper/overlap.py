@@ -47,9 +47,10 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     first, last = gemms
     need = registers_needed(request.kernel, first, last)
     groups = request.kernel.threads // WARPGROUP
-    crowded = CROWDED.get(groups, (0, 0))[1]
-    largest = max(most(groups, 1), crowded)
-    if last.a.buffer.scope is not Scope.FRAGMENT or need is None or need > largest:
+    if last.a.buffer.scope is not Scope.FRAGMENT or need is None:
+        return plan
+    words = need - ADDRESSES
+    if need > most(groups, 1, words):
         return plan
     later = {id(last)}
     if groups >= RESCALED_LATER:
@@ -61,7 +62,7 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
         }
     pairs = zip(plan.stage, body, strict=True)
     stage = tuple(at + (id(stmt) in later) for at, stmt in pairs)
-    cluster = plan.cluster if need <= max(most(groups, plan.cluster), crowded) else 1
+    cluster = plan.cluster if need <= most(groups, plan.cluster, words) else 1
     return dataclasses.replace(plan, stage=stage, cluster=cluster)
 
 
@@ -83,9 +84,9 @@ def words_declared(kernel: Kernel) -> int:
     )
 
 
-def most(groups: int, cluster: int) -> int:
-    """Registers of a consumer's lane."""
-    return (register_counts(groups, cluster) or (0, LARGEST))[1]
+def most(groups: int, cluster: int, words: int = 0) -> int:
+    """Registers of a consumer's lane; the arguments are those of `register_counts`."""
+    return (register_counts(groups, cluster, words) or (0, LARGEST))[1]
 
 
 def registers_needed(kernel: Kernel, first: Gemm, last: Gemm) -> int | None:
