@@ -44,10 +44,11 @@ class KernelMap:
 
     def emulate(self, address: int, sizes: dict[str, int]) -> bytes:
         """The structure ``hopper::TensorMap`` of hopper_emulated.h."""
-        walk, pixels = None, 0
         one = self.map
+        windows = (0, 0, 0, 0)
         if isinstance(one, WindowMap):
-            one, walk, pixels = one.tensor, one.walk, one.pixels
+            windows = (one.walk.lower, one.walk.upper, one.walk.stride, one.pixels)
+            one = one.tensor
         rank = len(one.shape)
         values = compile_sizes((*one.shape, *one.strides), self.symbols)(
             tuple(sizes[symbol.name] for symbol in self.symbols)
@@ -55,10 +56,9 @@ class KernelMap:
         shape, strides = values[:rank], values[rank : 2 * rank - 1]
         in_bytes = [stride * one.dtype.bytes for stride in reversed(strides)]
         bits = (one.swizzle_bytes // CHUNK_BYTES).bit_length() - 1 if one.swizzle_bytes else 0
-        steps = (walk.lower, walk.upper, walk.stride) if walk is not None else (0, 0, 0)
         packed = struct.pack(
             "<Q4Q5I5H3Bx3hH", address, *_padded(in_bytes, 4), *_padded(list(reversed(shape)), 5),
-            *_padded(list(reversed(one.box)), 5), rank, one.dtype.bytes, bits, *steps, pixels,
+            *_padded(list(reversed(one.box)), 5), rank, one.dtype.bytes, bits, *windows,
         )  # fmt: skip
         return packed.ljust(128, b"\0")
 
@@ -67,8 +67,8 @@ def kernel_map(
     name: str, buffer: Buffer, box: tuple[int, ...], swizzle_bits: int, symbols: tuple[Var, ...]
 ) -> KernelMap:
     """The map of a global buffer; `box` is in the order of the buffer's axes."""
-    swizzle_bytes = CHUNK_BYTES << swizzle_bits if swizzle_bits else 0
     strides = strides_of(buffer.shape, buffer.strides)
+    swizzle_bytes = _swizzle_bytes(swizzle_bits)
     one = TensorMap(buffer.name, buffer.dtype, buffer.shape, strides, box, swizzle_bytes)
     return KernelMap(name, one, symbols)
 
@@ -77,8 +77,13 @@ def map_of_windows(
     name: str, windows: Windows, box: tuple[int, ...], swizzle_bits: int, symbols: tuple[Var, ...]
 ) -> KernelMap:
     """The map of an image; `box` is (windows, channels of one pixel)."""
-    swizzle_bytes = CHUNK_BYTES << swizzle_bits if swizzle_bits else 0
-    return KernelMap(name, window_map(windows, *box, swizzle_bytes), symbols)
+    pixels, channels = box
+    one = window_map(windows, pixels, channels, _swizzle_bytes(swizzle_bits))
+    return KernelMap(name, one, symbols)
+
+
+def _swizzle_bytes(bits: int) -> int:
+    return CHUNK_BYTES << bits if bits else 0
 
 
 def _padded(values: list[int], count: int) -> list[int]:

@@ -136,10 +136,8 @@ class TensorMap:
             )
 
     def _encode(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
-        import ctypes
-
         api = driver_api()
-        status, encoded = api.cuTensorMapEncodeTiled(
+        answer = api.cuTensorMapEncodeTiled(
             self.driver_dtype(api),
             len(shape),
             address,
@@ -152,9 +150,7 @@ class TensorMap:
             promotion_of(api, self.l2_bytes, (address, *strides)),
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
-        if int(status) != 0:
-            raise LaunchError(f"the driver refuses a tensor map of {self.buffer}", got=status.name)
-        return ctypes.string_at(encoded.getPtr(), 128)
+        return encoded(answer, self.buffer)
 
     def driver_dtype(self, api: Any) -> Any:
         """The driver's name of the element type."""
@@ -179,6 +175,20 @@ def promotion_of(api: Any, fetched: int, places: tuple[int, ...]) -> Any:
         fetched = min(fetched, LINE_BYTES)
     promotion = f"L2_{fetched}B" if fetched else "NONE"
     return getattr(api.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}")
+
+
+def encoded(answer: tuple[Any, Any], what: str) -> bytes:
+    """The 128 bytes of a map of `what`, from the driver's (status, map).
+
+    Raises:
+        LaunchError: the driver refuses it.
+    """
+    import ctypes
+
+    status, made = answer
+    if int(status) != 0:
+        raise LaunchError(f"the driver refuses a tensor map of {what}", got=status.name)
+    return ctypes.string_at(made.getPtr(), 128)
 
 
 def driver_api() -> Any:

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilecore.errors import LaunchError
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Expr
 from tilecore.ir.windows import Windows
 from tilecore.passes.async_copies import strides_of
-from tilecore_backend_cuda_hopper.tensor_map import TensorMap, driver_api, promotion_of
+from tilecore_backend_cuda_hopper.tensor_map import TensorMap, driver_api, encoded, promotion_of
 
 MAX_PIXELS = 1024
-MAX_CHANNELS = 256
 MAX_STRIDE = 8
 MAX_OFFSET = 255
 """Pixels from a window's first to the one that is read."""
@@ -92,8 +90,6 @@ class WindowMap:
             LaunchError: the address or a stride is misaligned, or an extent is over 2^32.
             ToolchainError: there is no driver to encode with.
         """
-        import ctypes
-
         facts = self.tensor.checked(address, sizes)
         if facts is None:
             return bytes(128)
@@ -101,7 +97,7 @@ class WindowMap:
         if min(shape[1:3]) - 1 + self.walk.upper < self.walk.lower:
             return bytes(128)  # no window fits
         api = driver_api()
-        status, encoded = api.cuTensorMapEncodeIm2col(
+        answer = api.cuTensorMapEncodeIm2col(
             self.tensor.driver_dtype(api),
             len(shape),
             address,
@@ -117,11 +113,7 @@ class WindowMap:
             promotion_of(api, self.tensor.l2_bytes, (address, *strides)),
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
-        if int(status) != 0:
-            raise LaunchError(
-                f"the driver refuses a tensor map of windows of {self.buffer}", got=status.name
-            )
-        return ctypes.string_at(encoded.getPtr(), 128)
+        return encoded(answer, f"windows of {self.buffer}")
 
 
 def window_map(windows: Windows, pixels: int, channels: int, swizzle_bytes: int) -> WindowMap:
