@@ -5,7 +5,6 @@ No device is needed: NVRTC makes the machine code of all of them.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
@@ -44,18 +43,13 @@ def needs(target: Target) -> None:
         pytest.skip(f"this NVRTC has no {target.arch}")
 
 
-@functools.cache
-def compiled(name: str, arch: str) -> Any:
-    family, problem = PROBLEMS[name]
-    (target,) = (t for t in TARGETS if t.arch == arch)
-    return tilecore.compile(family.build(problem, target), "cuda_ampere", arch=arch)
-
-
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_kernels_compile_within_the_architectures_limits(name: str, target: Target) -> None:
     needs(target)
-    for used in compiled(name, target.arch).resources:
+    family, problem = PROBLEMS[name]
+    kernel = tilecore.compile(family.build(problem, target), "cuda_ampere", arch=target.arch)
+    for used in kernel.resources:
         assert used.smem_bytes <= target.smem_bytes
         assert used.registers <= target.registers_per_thread
         assert used.registers * used.threads <= 65536
@@ -93,17 +87,12 @@ def test_limits_are_the_manuals() -> None:
     }  # fmt: skip
 
 
-def machine_code(program: Any, arch: str, disassemble: Any) -> str:
-    kernel = tilecore.compile(program, "cuda_ampere", arch=arch)
-    return disassemble(kernel.artifact.data)
-
-
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
 def test_8_bit_floats_are_multiplied_as_float16(arch, disassemble) -> None:
     """By the hardware's conversion where there is one (8.9 on)."""
     program = GEMM.program(
         GemmProblem(256, 256, 256, "float8_e4m3fn"), GemmConfig(64, 64, 32, 2, 128, 8)
     )
-    text = machine_code(program, arch, disassemble)
+    text = disassemble(tilecore.compile(program, "cuda_ampere", arch=arch).artifact.data)
     assert "HMMA.16816.F32" in text
     assert ("E4M3" in text) == (arch == "sm_89")
