@@ -5,7 +5,7 @@ A running softmax rescales its sums in every step, and hardly ever by anything b
 
 from __future__ import annotations
 
-from tilecore.ir.buffers import Scope
+from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Binary, Const, Load
 from tilecore.ir.stmts import Parallel, Store
 
@@ -15,8 +15,8 @@ from .state import BlockState
 MOST_ROWS = 256
 
 
-def row_factors(s: BlockState, stmt: Parallel) -> Load | None:
-    """The factors of ``x[i, j] = x[i, j] * f[i]``, if one look at them costs less than the nest."""
+def row_factors(s: BlockState, stmt: Parallel) -> tuple[Buffer, int] | None:
+    """f and its length in ``x[i, j] = x[i, j] * f[i]``, if looking costs less than the nest."""
     match stmt:
         case Parallel(
             vars=(row, column),
@@ -35,15 +35,16 @@ def row_factors(s: BlockState, stmt: Parallel) -> Load | None:
             pays = 0 < rows <= MOST_ROWS and columns * 32 > s.cpu.vector_bits
             storage = s.storage.get(factor.buffer.name)
             is_plain = storage is not None and storage.strides == (1,)
-            return factor if is_nest and is_row and are_single and pays and is_plain else None
+            fits = is_nest and is_row and are_single and pays and is_plain
+            return (factor.buffer, int(rows)) if fits else None
         case _:
             return None
 
 
-def any_differs_from_one(s: BlockState, factor: Load, rows: int) -> Value:
+def any_differs_from_one(s: BlockState, factors: Buffer, rows: int) -> Value:
     """Whether a factor is another number than 1 (nan is): a product with 1 changes no bit."""
     w = s.w
-    pointer = s.storage_of(factor.buffer).pointer
+    pointer = s.storage_of(factors).pointer
     found: Value | None = None
     start, lanes = 0, s.cpu.lanes(32)
     while start < rows:

@@ -92,7 +92,7 @@ def emit_statement(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
             if factors is None:
                 emit_parallel(s, stmt)
             else:
-                with s.w.when(any_differs_from_one(s, factors, int(stmt.extents[0].value))):  # type: ignore[attr-defined]
+                with s.w.when(any_differs_from_one(s, *factors)):
                     emit_parallel(s, stmt)
         case Copy(src=src, dst=dst):
             store = s.shared_tiles.get(dst.buffer.name)
