@@ -269,9 +269,9 @@ def map_names(value: Any, visit: Callable[[Var | Buffer], Any]) -> Any:
         return tuple(map_names(item, visit) for item in value)
     if isinstance(value, Stmt | Region):
         changes = {
-            field.name: map_names(getattr(value, field.name), visit)
-            for field in dataclasses.fields(value)
-            if field.name not in ("loc", "hints", "pipeline")
+            name: map_names(getattr(value, name), visit)
+            for name in _field_names(type(value))
+            if name not in ("loc", "hints", "pipeline")
         }
         return dataclasses.replace(value, **changes)
     return value

@@ -19,7 +19,7 @@ from tilecore.ir.expr import Expr, Load, Var, walk
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import BlockOrder, Kernel, Param
 from tilecore.ir.stmts import Block, Let, Stmt, Store
-from tilecore.ir.visit import exprs_of, regions_of
+from tilecore.ir.visit import bound_vars, exprs_of, regions_of
 from tilecore.language.locate import caller_loc, fail
 from tilecore.language.operators import dtype_of, has_load, is_trivial, to_dtype
 from tilecore.language.reserved import RESERVED
@@ -171,8 +171,9 @@ class Builder:
         buffer = getattr(stmt, "buffer", None)
         if isinstance(stmt, Store) and buffer is not None:
             self.check_buffer(buffer)
+        binders = binders_of(stmt)
         for expr in exprs_of(stmt):
-            self.check_expr(expr, binders=binders_of(stmt))
+            self.check_expr(expr, binders=binders)
 
     def check_expr(self, expr: Expr, binders: frozenset[str] = frozenset()) -> None:
         """Refuse expressions over names whose block has ended."""
@@ -214,13 +215,7 @@ class Builder:
 
 def binders_of(stmt: Stmt) -> frozenset[str]:
     """Names that a statement itself brings into being."""
-    names: set[str] = set()
-    for attribute in ("var", "previous"):
-        value = getattr(stmt, attribute, None)
-        if isinstance(value, Var):
-            names.add(value.name)
-    names.update(var.name for var in getattr(stmt, "vars", ()))
-    return frozenset(names)
+    return frozenset(var.name for var in bound_vars(stmt))
 
 
 def current() -> Builder:
