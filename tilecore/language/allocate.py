@@ -53,10 +53,8 @@ def _allocate(what: str, shape: Any, dtype: Any, scope_name: str) -> BufferValue
                 expected="a constant: on-chip storage is planned by the compiler",
                 got="a runtime value",
             )
-    name = builder.unique(builder.take_hint(f"{scope}_buffer"))
-    buffer = Buffer(name, extents, make_dtype(dtype).ir, scope, loc=caller_loc())
-    builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
-    return BufferValue(buffer)
+    name = builder.take_hint(f"{scope}_buffer")
+    return BufferValue(builder.allocate(scope, extents, make_dtype(dtype).ir, name))
 
 
 def _named_scope(what: str, name: str) -> Scope:
@@ -162,10 +160,8 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> BufferValue:
         fail("T.alloc_barrier inside T.Parallel", expected="an allocation before the loop")
     counts = [arrive_count] if isinstance(arrive_count, int) else list(arrive_count)
     counts = [ops.static_int(count, "arrive_count") for count in counts]
-    name = builder.unique(builder.take_hint("barrier"))
     shape: tuple[Expr, ...] = (const(len(counts), int32),)
-    buffer = Buffer(name, shape, uint64, Scope.SHARED, loc=caller_loc())
-    builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
+    buffer = builder.allocate(Scope.SHARED, shape, uint64, builder.take_hint("barrier"))
     for k, count in enumerate(counts):
         element = Region(buffer, (const(k, int32),), (None,))
         args = (element, const(count, int32))

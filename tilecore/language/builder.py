@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilecore.errors import Loc
-from tilecore.ir.buffers import Buffer
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Expr, Load, Var, walk
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import BlockOrder, Kernel, Param
-from tilecore.ir.stmts import Block, Let, Stmt, Store
+from tilecore.ir.stmts import Allocate, Block, Let, Stmt, Store
 from tilecore.ir.visit import bound_vars, exprs_of, regions_of
 from tilecore.language.locate import caller_loc, fail
 from tilecore.language.operators import dtype_of, has_load, is_trivial, to_dtype
@@ -201,6 +202,12 @@ class Builder:
         """Write one element, converted to the buffer's dtype."""
         expr = to_dtype(value, buffer.dtype, f"value stored to {buffer.name}")
         self.emit(Store(buffer, indices, expr, caller_loc()))
+
+    def allocate(self, scope: Scope, shape: tuple[Expr, ...], dtype: DType, name: str) -> Buffer:
+        """Storage that lives until the innermost block ends, under a free name made of `name`."""
+        buffer = Buffer(self.unique(name), shape, dtype, scope, loc=caller_loc())
+        self.emit(Allocate(buffer, None, caller_loc()), declares=(buffer.name,))
+        return buffer
 
     def bind(self, name: str, expr: Expr) -> Scalar:
         """Give an expression a name: a `Let`, unless it is a variable, a constant, or host code."""

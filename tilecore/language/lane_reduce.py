@@ -18,7 +18,7 @@ from typing import Any
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType, int32
 from tilecore.ir.expr import Call, Expr, Load, Var, const
-from tilecore.ir.stmts import Allocate, For, Intrinsic
+from tilecore.ir.stmts import For, Intrinsic
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder, current
 from tilecore.language.indexing import element_of
@@ -138,9 +138,7 @@ def _allocate(
     builder: Builder, scope: Scope, shape: tuple[int, ...], dtype: DType, name: str
 ) -> Buffer:
     extents = tuple(const(extent, int32) for extent in shape)
-    buffer = Buffer(builder.unique(name), extents, dtype, scope, loc=caller_loc())
-    builder.emit(Allocate(buffer, None, caller_loc()), declares=(buffer.name,))
-    return buffer
+    return builder.allocate(scope, extents, dtype, name)
 
 
 def _combine(

@@ -11,7 +11,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, int32
 from tilecore.ir.expr import Expr, Load
 from tilecore.ir.reductions import COMBINES, accumulator_dtype, neutral
-from tilecore.ir.stmts import Allocate, Reduce
+from tilecore.ir.stmts import Reduce
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.indexing import whole
@@ -36,7 +36,7 @@ def private_reduce(
     kind = accumulator_dtype(op, dst.dtype)
     part: Buffer | None = None
     if src.buffer.scope is not Scope.LOCAL:
-        part = _allocate(Scope.FRAGMENT, dst.shape, dst.dtype, "part")
+        part = builder.allocate(Scope.FRAGMENT, dst.shape, dst.dtype, "part")
         loc = caller_loc()
         builder.emit(Reduce(op, src, whole(part), axis, True, nan_propagate, loc))
 
@@ -58,7 +58,7 @@ def _loop(
 ) -> Scalar:
     """One result: the elements along `axis` one after the other."""
     builder = current()
-    total = _allocate(Scope.LOCAL, (), kind, "total")
+    total = builder.allocate(Scope.LOCAL, (), kind, "total")
     builder.store(total, (), Scalar(neutral(op, kind)))
     kept = at if len(at) < len(src.shape) else (*at[:axis], *at[axis + 1 :])
 
@@ -80,7 +80,7 @@ def private_scan(op: str, src: Region, dst: Region, axis: int, reverse: bool) ->
     others = (*dst.shape[:axis], *dst.shape[axis + 1 :])
 
     def line(at: tuple[Expr, ...]) -> None:
-        total = _allocate(Scope.LOCAL, (), kind, "total")
+        total = builder.allocate(Scope.LOCAL, (), kind, "total")
         builder.store(total, (), Scalar(neutral(op, kind)))
 
         def step(inner: tuple[Expr, ...]) -> None:
@@ -107,10 +107,3 @@ def _combine(op: str, old: Scalar, new: Scalar, kind: DType, nan_propagate: bool
     if nan_propagate and kind.is_float:
         value = Scalar(ops.select(_isnan(a), a, Scalar(ops.select(_isnan(b), b, value))))
     return value
-
-
-def _allocate(scope: Scope, shape: tuple[Expr, ...], dtype: DType, name: str) -> Buffer:
-    builder = current()
-    buffer = Buffer(builder.unique(name), shape, dtype, scope, loc=caller_loc())
-    builder.emit(Allocate(buffer, None, caller_loc()), declares=(buffer.name,))
-    return buffer

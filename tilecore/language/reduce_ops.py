@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import boolean, int32
-from tilecore.ir.expr import Const, Expr, Load, const
-from tilecore.ir.stmts import REDUCE_OPS, Allocate, Copy, Reduce, Scan
+from tilecore.ir.expr import Const, Load, const
+from tilecore.ir.stmts import REDUCE_OPS, Copy, Reduce, Scan
 from tilecore.language import operators as ops
 from tilecore.language.indexing import whole
 from tilecore.language.linear import is_equal
@@ -187,19 +187,13 @@ def _over_all(op: str, value: Any) -> Scalar:
     for extent in region.shape:
         if not isinstance(extent, Const):
             fail(f"T.{op}_of takes a tile of constant shape", got=shape_text(region.shape))
-
-    def allocate(shape: tuple[Expr, ...], dtype: Any) -> Buffer:
-        buffer = Buffer(builder.unique(f"{op}_of"), shape, dtype, Scope.SHARED, loc=caller_loc())
-        builder.emit(Allocate(buffer, None, caller_loc()), declares=(buffer.name,))
-        return buffer
-
     if region.buffer.scope is Scope.GLOBAL:
-        staged = whole(allocate(region.shape, region.dtype))
+        staged = whole(builder.allocate(Scope.SHARED, region.shape, region.dtype, f"{op}_of"))
         builder.emit(Copy(region, staged, (), caller_loc()))
         region = staged
     while True:
         shape = region.shape[:-1] or (const(1, int32),)
-        target = whole(allocate(shape, boolean))
+        target = whole(builder.allocate(Scope.SHARED, shape, boolean, f"{op}_of"))
         builder.emit(Reduce(op, region, target, len(region.shape) - 1, loc=caller_loc()))
         if len(region.shape) == 1:
             break

@@ -206,9 +206,7 @@ def _reduce(builder: Builder, op: str, kept: Buffer, target: Region, axes: tuple
     source = Region(kept, tuple(const(0, int32) for _ in kept.shape), kept.shape)
     for axis in reversed(axes[1:]):
         shape = source.shape[:axis] + source.shape[axis + 1 :]
-        name = builder.unique("kept")
-        buffer = Buffer(name, shape, kept.dtype, Scope.FRAGMENT, loc=caller_loc())
-        builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
+        buffer = builder.allocate(Scope.FRAGMENT, shape, kept.dtype, "kept")
         smaller = Region(buffer, tuple(const(0, int32) for _ in shape), shape)
         builder.emit(Reduce(op, source, smaller, axis, True, loc=caller_loc()))
         source = smaller

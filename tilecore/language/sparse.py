@@ -18,8 +18,8 @@ from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Const, Expr, Load, Var, const
-from tilecore.ir.stmts import Allocate, Parallel
+from tilecore.ir.expr import Expr, Load, Var, const
+from tilecore.ir.stmts import Parallel
 from tilecore.language import operators as ops
 from tilecore.language.builder import Builder
 from tilecore.language.locate import caller_loc, fail
@@ -135,8 +135,5 @@ def _reader(region: Region, transposed: bool) -> Callable[[Any, Any], Scalar]:
 
 
 def _allocate(builder: Builder, shape: tuple[int, int], like: Region) -> Buffer:
-    name = builder.unique(f"{like.buffer.name}_dense")
-    extents: tuple[Const, ...] = tuple(const(extent, int32) for extent in shape)
-    buffer = Buffer(name, extents, like.dtype, Scope.SHARED, loc=caller_loc())
-    builder.emit(Allocate(buffer, None, caller_loc()), declares=(name,))
-    return buffer
+    extents = tuple(const(extent, int32) for extent in shape)
+    return builder.allocate(Scope.SHARED, extents, like.dtype, f"{like.buffer.name}_dense")
