@@ -31,6 +31,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify, simplify_node
 from tilecore.ir.visit import (
+    BODY_FIELDS,
     bound_vars,
     exprs_of,
     map_exprs,
@@ -189,7 +190,7 @@ def _without_dead(block: S.Block, live: set[str], keeps_all: bool = False) -> S.
                 stmt = replace(stmt, previous=None)
         nested = {
             name: _without_dead(getattr(stmt, name), live, _is_planned(stmt))
-            for name in ("body", "then", "otherwise")
+            for name in BODY_FIELDS
             if hasattr(stmt, name)
         }
         stmt = replace(stmt, **nested) if nested else stmt

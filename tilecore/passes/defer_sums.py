@@ -21,7 +21,7 @@ from tilecore.ir.expr import Binary, Const, Expr, Load
 from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Allocate, Block, Fill, For, Intrinsic, Parallel, Reduce, Stmt, Store
-from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
 from tilecore.passes.reduction_plan import plan_reduction, reduce_of
 from tilecore.passes.scopes import loads_in, per_kernel, whole
 
@@ -126,7 +126,7 @@ def _sums_to(stmt: Stmt, part: Buffer) -> bool:
 
 
 def _children(stmt: Stmt) -> bool:
-    return any(getattr(stmt, name, None) for name in ("body", "then", "otherwise"))
+    return any(child_blocks(stmt))
 
 
 def _adds(store: Store, part: Buffer) -> bool:

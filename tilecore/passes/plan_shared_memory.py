@@ -20,7 +20,7 @@ from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, Stmt, While
 from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
-from tilecore.passes.scopes import per_kernel, with_hint
+from tilecore.passes.scopes import per_kernel, with_hint, without_bodies
 
 ALIGNMENT = 128
 """Bytes. One line of all 32 banks, so that bank numbers follow from offsets."""
@@ -168,10 +168,9 @@ def _barriers(kernel: Kernel) -> set[str]:
 
 
 def _own_buffers(stmt: Stmt) -> list[Buffer]:
-    changes = {name: () for name in ("body", "then", "otherwise") if hasattr(stmt, name)}
-    if changes and type(stmt).__name__ != "Parallel":
-        stmt = dataclasses.replace(stmt, **changes)
-    return [buffer for buffer in buffers_in((stmt,)) if buffer.scope is Scope.SHARED]
+    return [
+        buffer for buffer in buffers_in((without_bodies(stmt),)) if buffer.scope is Scope.SHARED
+    ]
 
 
 def _extend(

@@ -37,6 +37,7 @@ from tilecore.ir.stmts import (
     Store,
 )
 from tilecore.ir.visit import (
+    BODY_FIELDS,
     buffers_in,
     destinations,
     map_exprs,
@@ -46,7 +47,15 @@ from tilecore.ir.visit import (
     walk_stmts,
 )
 from tilecore.passes.elementwise import as_parallel
-from tilecore.passes.scopes import Names, kernel_ranges, per_kernel, rewrite_block, static, whole
+from tilecore.passes.scopes import (
+    Names,
+    kernel_ranges,
+    per_kernel,
+    rewrite_block,
+    static,
+    whole,
+    without_bodies,
+)
 from tilecore.passes.view_elements import (
     element_of_equal_width,
     inside_view,
@@ -134,10 +143,10 @@ class _Resolver:
             if not any(self.is_view(buffer) for buffer in buffers_in((nest,))):
                 return None
             return self.elements(nest)
-        *before, new = self.elements(dataclasses.replace(stmt, **_without_bodies(stmt)))
+        *before, new = self.elements(without_bodies(stmt))
         changes = {
             name: rewrite_block(inner, self.visit)
-            for name in ("body", "then", "otherwise")
+            for name in BODY_FIELDS
             if (inner := getattr(stmt, name, None))
         }
         return (*before, dataclasses.replace(new, **changes))
@@ -199,9 +208,3 @@ class _Resolver:
         if not changes:
             return None
         return (*before, dataclasses.replace(stmt, **changes), *after)  # type: ignore[arg-type]
-
-
-def _without_bodies(stmt: Stmt) -> dict[str, Block]:
-    if isinstance(stmt, Parallel):
-        return {}
-    return {name: () for name in ("body", "then", "otherwise") if hasattr(stmt, name)}

@@ -14,7 +14,7 @@ from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, For, Let, LoopKind, Parallel, Stmt
-from tilecore.ir.visit import BODY_FIELDS, bound_vars, buffers_in, walk_stmts
+from tilecore.ir.visit import BODY_FIELDS, bound_vars, buffers_in, child_blocks, walk_stmts
 
 
 def kernel_ranges(kernel: Kernel, symbols: Iterable[Var] = ()) -> Ranges:
@@ -105,6 +105,14 @@ def rewrite_block(block: Block, visit: Callable[[Stmt], Block | None]) -> Block:
         }
         result.append(dataclasses.replace(stmt, **changes) if changes else stmt)
     return tuple(result)
+
+
+def without_bodies(stmt: Stmt) -> Stmt:
+    """The statement without the blocks nested in it; nests stay whole."""
+    if isinstance(stmt, Parallel) or not child_blocks(stmt):
+        return stmt
+    changes = {name: () for name in BODY_FIELDS if hasattr(stmt, name)}
+    return dataclasses.replace(stmt, **changes)  # type: ignore[arg-type]
 
 
 def map_whole_exprs(stmt: Stmt, convert: Callable[[Expr], Expr]) -> Stmt:

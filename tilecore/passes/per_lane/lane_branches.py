@@ -35,7 +35,7 @@ from tilecore.ir.lane_dependence import (
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify
-from tilecore.ir.visit import exprs_of, walk_stmts
+from tilecore.ir.visit import BODY_FIELDS, exprs_of, walk_stmts
 from tilecore.passes.scopes import Names, per_kernel
 
 _LANE = Call(LANE_INDEX, (), int32)
@@ -117,7 +117,7 @@ class _Joiner:
             self.check(stmt)
             changes = {
                 name: self.block(inner, under)
-                for name in ("body", "then", "otherwise")
+                for name in BODY_FIELDS
                 if nested_blocks(stmt) and (inner := getattr(stmt, name, None))
             }
             return (dataclasses.replace(stmt, **changes),)
