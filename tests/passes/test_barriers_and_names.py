@@ -5,6 +5,7 @@ The emulator is the judge: it reports any two accesses that nothing orders.
 
 import numpy as np
 import pytest
+from passes_support import compiled_on
 
 import tilecore
 import tilecore.language as T
@@ -193,6 +194,5 @@ def test_pipelines_fetch_where_a_variable_pointed_in_that_round(backend, kind, n
     for k in range(8):
         row = {"loaded": order[k], "chained": order[row]}.get(kind, 7 - k)
         expected = expected * 0.5 + a[row][::-1]
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    tilecore.compile(program, backend=backend, device=device)(a, order, b)
+    compiled_on(backend, program)(a, order, b)
     np.testing.assert_allclose(b, expected, rtol=1e-5, atol=1e-6)

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from passes_support import context, run
+from passes_support import compiled_on, context, run
 
-import tilecore
 import tilecore.language as T
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import exprs_of, walk_stmts
@@ -48,11 +47,10 @@ def test_pages_of_a_table(backend, piece):
     table = np.array([[3, 0, 6, 6, 1], [5, 2, -1, 7, 4]], np.int32)  # two are outside: zeros
     inside = (table >= 0) & (table < 7)
     wanted = np.where(inside[..., None, None], x[np.where(inside, table, 0)], 0)
-    device = "native" if backend == "cpu_llvm" else "emulator"
     for num_stages in (0, 1, 2, 3):
         y, s = np.full((2, 5, 16, 32), np.nan, np.float16), np.full((2, 16, 32), np.nan, np.float32)
         program = gather(7, 5, num_stages, piece)
-        tilecore.compile(program, backend=backend, device=device)(x, table, y, s)
+        compiled_on(backend, program)(x, table, y, s)
         np.testing.assert_array_equal(y, wanted)
         np.testing.assert_array_equal(s, wanted.astype(np.float32).sum(axis=1))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from passes_support import compiled_on
 
-import tilecore
 import tilecore.language as T
 
 
@@ -29,8 +29,7 @@ def counting(n: int, threads: int, keep: str) -> Any:
 def test_old_values_reach_their_iterations(n: int, threads: int, keep: str) -> None:
     program = counting(n, threads, keep)
     for backend in ("cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"):
-        device = "native" if backend == "cpu_llvm" else "emulator"
         a, o = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
-        tilecore.compile(program, backend=backend, device=device)(a, o)
+        compiled_on(backend, program)(a, o)
         assert np.array_equal(a, np.arange(n) + 1), backend  # each was counted once
         assert np.array_equal(o, 2 * np.arange(n)), backend

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_support import kernel_of, run
+from passes_support import compiled_on, kernel_of, run
 
-import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError
 from tilecore.ir.stmts import For, Gemm, Intrinsic, PipelineSpec
@@ -46,8 +45,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 BACKENDS = ("cuda_ampere", "cuda_hopper", "rocm_cdna3", "cpu_llvm")
 
 
-def matmul(**schedule: Any) -> Any:
-    """Chained steps of one tile's product."""
+def matmul(read_twice: bool = False, **schedule: Any) -> Any:
+    """Chained steps of one tile's product; a may be added to it, too."""
 
     @T.prim_func
     def program(
@@ -64,6 +63,9 @@ def matmul(**schedule: Any) -> Any:
                 T.copy(A[0, step * TILE], a)
                 T.copy(B[step * TILE, 0], b)
                 T.gemm(a, b, c)
+                if read_twice:
+                    for i, j in T.Parallel(TILE, TILE):
+                        c[i, j] += a[i, j]
             T.copy(c, C)
 
     return program
@@ -76,8 +78,7 @@ EXACT = A.astype(np.float32) @ B.astype(np.float32)
 
 def result(program: Any, backend: str) -> np.ndarray:
     c = np.full((TILE, TILE), np.nan, np.float32)
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    tilecore.compile(program, backend, device=device)(A, B, c)
+    compiled_on(backend, program)(A, B, c)
     return c
 
 
@@ -136,34 +137,10 @@ def test_lists_for_groups_mean_the_same_as_for_their_statements(written, by_grou
     assert one.body == other.body
 
 
-def two_readers(group: Any) -> Any:
-    """With one slot, b is free after the product, and a only after the second reader."""
-
-    @T.prim_func
-    def program(
-        A: T.Tensor((TILE, STEPS * TILE), "float16"),
-        B: T.Tensor((STEPS * TILE, TILE), "float16"),
-        C: T.Tensor((TILE, TILE), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            a = T.alloc_shared((TILE, TILE), "float16")
-            b = T.alloc_shared((TILE, TILE), "float16")
-            c = T.alloc_fragment((TILE, TILE), "float32")
-            T.clear(c)
-            for step in T.Pipelined(STEPS, num_stages=1, group=group):
-                T.copy(A[0, step * TILE], a)
-                T.copy(B[step * TILE, 0], b)
-                T.gemm(a, b, c)
-                for i, j in T.Parallel(TILE, TILE):
-                    c[i, j] += a[i, j]
-            T.copy(c, C)
-
-    return program
-
-
 @pytest.mark.parametrize(("group", "commits"), [(None, 2), ([[0, 1]], 1), ([[1, 0]], 1)])
 def test_copies_of_a_group_are_issued_together(group, commits) -> None:
-    program = two_readers(group)
+    """With one slot, b is free after the product, and a only after the second reader."""
+    program = matmul(read_twice=True, num_stages=1, group=group)
     (loop,) = (s for s in kernel_of(run(program)).body if isinstance(s, For))
     issued = [s for s in walk_stmts(loop.body) if isinstance(s, Intrinsic)]
     assert sum(s.op == "async.commit" for s in issued) == commits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from passes_support import compiled_on
 
-import tilecore
 import tilecore.language as T
 
 LANES, SIZE = 64, 4
@@ -34,7 +34,6 @@ def test_places_that_only_the_run_tells_are_checked(backend: str) -> None:
             if 0 <= place < SIZE:
                 own[place] = i
         expected[lane] = [own[p] if 0 <= p < SIZE else 0 for p in row[::-1]]
-    device = "native" if backend == "cpu_llvm" else "emulator"
     out = np.zeros_like(places)
-    tilecore.compile(permuted, backend=backend, device=device)(places, out)
+    compiled_on(backend, permuted)(places, out)
     np.testing.assert_array_equal(out, expected)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from passes_support import compiled_on
 
 import tilecore
 import tilecore.language as T
@@ -68,10 +69,6 @@ def test_a_tile_statement_on_a_view():
 BACKENDS = ("cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
 
 
-def on(backend: str) -> dict[str, str]:
-    return {"backend": backend, "device": "native" if backend == "cpu_llvm" else "emulator"}
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("tile", "columns"), [(64, 48), (32, 48), (48, 48)])
 def test_what_lies_outside_a_view_is_not_touched(tile: int, columns: int, backend: str):
@@ -90,7 +87,7 @@ def test_what_lies_outside_a_view_is_not_touched(tile: int, columns: int, backen
 
     a = np.random.rand(3, 7, columns).astype(np.float32)
     b = np.zeros_like(a)
-    tilecore.compile(program, **on(backend))(a, b)
+    compiled_on(backend, program)(a, b)
     np.testing.assert_array_equal(b, a + 1)
 
 
@@ -115,7 +112,7 @@ def test_elements_of_another_width_are_read(source: str, view: str, scope: str, 
 
     a = np.random.randint(-99, 99, 64).astype(source)
     b = np.zeros(int(64 / wide), view)
-    tilecore.compile(program, **on(backend))(a, b)
+    compiled_on(backend, program)(a, b)
     np.testing.assert_array_equal(b.view(np.uint8), a.view(np.uint8))
 
 
@@ -146,7 +143,7 @@ def test_elements_of_another_width_are_written(source: str, view: str, scope: st
 
     expected = np.random.rand(16, 16).astype(source)
     b, c = np.zeros((16, 16), source), np.zeros(16, source)
-    tilecore.compile(program, **on(backend))(expected.view(view).copy(), b, c)
+    compiled_on(backend, program)(expected.view(view).copy(), b, c)
     np.testing.assert_array_equal(b, expected)
     np.testing.assert_array_equal(c, expected.max(axis=1))
 
@@ -172,7 +169,7 @@ def test_a_tensor_that_is_written_by_a_view_is_an_output(backend: str):
         with T.Kernel(1, threads=32) as _:
             T.copy(A, T.reshape(T.reshape(B, (4, 16)), (64,)))
 
-    kernel = tilecore.compile(program, **on(backend))
+    kernel = compiled_on(backend, program)
     a, b = np.random.rand(64).astype(np.float32), np.zeros((8, 8), np.float32)
     kernel(a, b)
     np.testing.assert_array_equal(b.ravel(), a)
