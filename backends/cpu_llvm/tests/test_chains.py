@@ -28,6 +28,7 @@ program f(Q: bfloat16[{blocks}, {m}, {d}], K: bfloat16[{steps}, {n}, {d}],
     fragment part: float32[{m}]
     fragment total: float32[{m}]
     fragment o: float32[{m}, {e}]
+    {before}
     copy Q[bx, 0:+{m}, 0:+{d}] -> q[:, :]
     fill o[:, :] = 0.0
     fill total[:] = 0.0
@@ -70,18 +71,29 @@ OTHERS = {
     "weights after the product": {"last": "copy w[:, :] -> X[0:+{m}, 0:+{n}]"},
     "keys": {"early": "copy k[0:+1, 0:+1] -> X[0:+1, 0:+1]"},
     "the result": {"early": "parallel (i) in ({m}) {{ total[i] = total[i] + o[i, 0] * 0.0 }}"},
+    "a view of the result": {
+        "before": "alias fragment view: float32[{m}, {e}] of o",
+        "early": "parallel (i) in ({m}) {{ total[i] = total[i] + view[i, 0] * 0.0 }}",
+    },
+    "a view of the keys' source": {
+        "before": "alias global view: bfloat16[{steps}, {n}, {d}] of K",
+        "last": "if at > 100 {{ view[0, 0, 0] = cast(0.0, bfloat16) }}",
+    },
     "the end of the loop": {"early": "if at > 100 {{ break }}"},
 }
 # Copies of the weights join the nest that makes them, wherever in the step they stand.
-SEES = {"keys", "the result", "the end of the loop"}
+SEES = {
+    "keys", "the result", "a view of the result", "a view of the keys' source",
+    "the end of the loop",
+}  # fmt: skip
 
 
 def source(sizes: tuple[int, int, int, int], steps: int, blocks: int, other: str) -> str:
     m, n, d, e = sizes
-    numbers = {"m": m, "n": n, "d": d, "e": e}
-    parts = {"early": "", "late": "", "last": ""} | OTHERS[other]
+    numbers = {"m": m, "n": n, "d": d, "e": e, "steps": steps}
+    parts = {"before": "", "early": "", "late": "", "last": ""} | OTHERS[other]
     parts = {name: part.format(**numbers) for name, part in parts.items()}
-    return TEXT.format(**numbers, **parts, steps=steps, blocks=blocks)
+    return TEXT.format(**numbers, **parts, blocks=blocks)
 
 
 def check(sizes: tuple[int, int, int, int], count: int, other: str, cpu: str) -> None:

@@ -32,6 +32,7 @@ program f(A: bfloat16[2, {m}, 32], B: bfloat16[2, {n}, 32], V: bfloat16[{n}, 32]
       copy A[t, 0:+{m}, 0:+32] -> a[:, :]
       copy B[t, 0:+{n}, 0:+32] -> b[:, :]
       gemm a[:, :], b[:, :] -> s[:, :] transpose_b clear true
+      {view}
       parallel (i, j) in ({m}, {n}) {{
         s[i, j] = exp2(s[i, j])
       }}
@@ -52,11 +53,13 @@ READERS = {
     "nobody": "",
     "weights": "copy w[:, :] -> W[0:+{m}, 0:+{n}]",
     "scores": "copy s[:, :] -> W[0:+{m}, 0:+{n}]",
+    "view": "copy view[:, :] -> W[0:+{m}, 0:+{n}]",
 }
 
 
 def program(m: int, n: int, reader: str) -> str:
-    return WEIGHTS.format(m=m, n=n, reader=READERS[reader].format(m=m, n=n))
+    view = f"alias fragment view: float32[{m}, {n}] of s" if reader == "view" else ""
+    return WEIGHTS.format(m=m, n=n, reader=READERS[reader].format(m=m, n=n), view=view)
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -138,11 +138,15 @@ def _may_turn(s: BlockState, chain: Chain) -> bool:
     are_copied_once = all(counts[name] == 2 for name in operands)
     written = {buffer.name for stmt in walk_stmts(body) for buffer in destinations(stmt)}
     sources = {chain.key_copy.src.buffer.name, chain.value_copy.src.buffer.name}
+    have_one_name = all(
+        s.mentions[name] for name in (*sources, first.a.buffer.name, second.c.buffer.name)
+    )
     until = chain.stmts[: chain.stmts.index(chain.nest) + 1]
     is_result_free = second.c.buffer.name not in mentions(until)
     rows = chain.nest.nest.extents[0]
     return (
         are_own
+        and have_one_name
         and are_copied_once
         and not written & {first.a.buffer.name, *sources}
         and is_result_free

@@ -119,10 +119,13 @@ class _Worker:
         self.state.packings = dict(self.plan.packings)
         self.state.zeroed = self.plan.zeroed
         self.state.flushed = flushed_buffers(kernel.body, cpu)
+        roots = _roots(kernel)
         self.state.mentions = mentions(kernel.body)
+        for name in (*roots, *roots.values()):
+            del self.state.mentions[name]
         self.shared = find_shared_tiles(kernel, self.plan)
         self.state.steps = StepState(dict(self.plan.steps), StepEmitter(gemm), {}, {})
-        self.state.fuser = Fuser(_roots(kernel), self._is_special)
+        self.state.fuser = Fuser(roots, self._is_special)
 
     def emit(self) -> None:
         w = self.w

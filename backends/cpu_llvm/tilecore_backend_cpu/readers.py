@@ -18,8 +18,8 @@ ON_CHIP = (Scope.SHARED, Scope.FRAGMENT)
 
 
 def mentions(block: Sequence[Stmt]) -> Counter[str]:
-    """How many statements of a block, nested ones too, mention each buffer (declarations do not
-    count; a view counts as a mention of what it shows)."""
+    """How many statements of a block, nested ones too, mention each buffer by its name
+    (declarations do not count, but for those of views)."""
     counts: Counter[str] = Counter()
     for stmt in walk_stmts(tuple(block)):
         counts.update(mentions(stmt.members) if isinstance(stmt, FusedNest) else _mentioned(stmt))
@@ -81,9 +81,9 @@ def _exact_readings(stmt: Stmt, cpu: HostCpu) -> Iterator[str]:
 def unread_stores(block: Sequence[Stmt], everywhere: Counter[str]) -> list[frozenset[str]]:
     """By statement of a block, buffers to which it, a nest, writes what nothing reads after it.
 
-    `everywhere` are the mentions of the kernel. Such a buffer lives in this block only, and a
-    statement before the nest overwrites all of it whenever the block runs; so the next round of a
-    loop does not read it either.
+    `everywhere` are the mentions of the kernel (see `BlockState`). Such a buffer lives in this
+    block only, and a statement before the nest overwrites all of it whenever the block runs; so
+    the next round of a loop does not read it either.
     """
     unread: list[frozenset[str]] = [frozenset()] * len(block)
     if not any(isinstance(stmt, FusedNest) for stmt in block):

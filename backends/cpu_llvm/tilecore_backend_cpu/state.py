@@ -99,7 +99,8 @@ class BlockState:
         rounds: the counting loops around, innermost last.
         steps: products that read their operands where they lie.
         flushed: buffers whose readers take subnormal numbers for zero.
-        mentions: how many statements of the kernel mention each buffer.
+        mentions: how many statements of the kernel mention each buffer; none for views and what
+            they show, which other names may touch.
     """
 
     w: FunctionWriter
