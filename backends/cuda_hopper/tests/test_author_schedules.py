@@ -117,3 +117,42 @@ def test_neighbours_share_loads_only_where_their_steps_begin_alike(moves: bool) 
 
     (kernel,) = dict(lower(window, "cuda_hopper").stages)["scheduled"].kernels
     assert kernel.cluster == ((1, 1, 1) if moves else (2, 1, 1))
+
+
+def test_a_tile_that_stays_for_the_loop_may_be_read_by_lanes_too() -> None:
+    """The engine overwrites it for the block's next tile: lanes order their reads before that."""
+    tiles = 160
+
+    @T.prim_func
+    def resident(
+        A: T.Tensor((64 * tiles, 64), "float16"),
+        X: T.Tensor((128, 64), "float16"),
+        Out: T.Tensor((64 * tiles, 64), "float32"),
+    ):
+        with T.Kernel(tiles, threads=128) as bx:
+            a = T.alloc_shared((64, 64), "float16")
+            x = T.alloc_shared((64, 64), "float16")
+            first = T.alloc_fragment((64, 64), "float32")
+            second = T.alloc_fragment((64, 64), "float32")
+            weights = T.alloc_fragment((64, 64), "float16")
+            out = T.alloc_fragment((64, 64), "float32")
+            T.copy(A[bx * 64, 0], a)
+            T.clear(out)
+            for step in T.Pipelined(2, num_stages=2):
+                T.copy(X[step * 64, 0], x)
+                T.gemm(a, x, first, transpose_B=True, clear_accum=True)
+                T.gemm(a, x, second, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    weights[i, j] = (first[i, j] + second[i, j]) * a[i, j]
+                T.gemm(weights, x, out)
+            T.copy(out, Out[bx * 64, 0])
+
+    rng = np.random.default_rng(0)
+    a, x = (rng.standard_normal((n, 64)).astype(np.float16) / 4 for n in (64 * tiles, 128))
+    out = np.zeros((64 * tiles, 64), np.float32)
+    kernel = tilecore.compile(resident, backend="cuda_hopper", device="emulator")
+    assert "a_empty" in kernel.source  # blocks stay, and the tile is loaded anew
+    kernel(a, x, out)
+    a, x = a.astype(np.float64), x.astype(np.float64)
+    want = sum(2 * (a @ part.T) * a @ part for part in np.split(x, 2))
+    np.testing.assert_allclose(out, want, rtol=4e-3, atol=4e-3 * np.abs(want).max())

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Expr, const
-from tilecore.ir.stmts import Allocate, For, Gemm, Intrinsic, Let, Stmt
+from tilecore.ir.stmts import Allocate, For, Gemm, Intrinsic, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.producers import writes
-from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, read_by_lanes, rebuffered
 from tilecore.passes.roles.schedule_pieces import RunsBeside, asynchronous, slots_of
 
 FEWEST = 3
@@ -88,8 +88,7 @@ def in_flight_steps(loop: For, groups: list[Group], step: Expr) -> list[Stmt]:
         flight.body.append(new)
         for group in groups:
             buffers = {copy.dst.buffer for copy in group.copies}
-            reads = not buffers.isdisjoint(buffers_in((stmt,)))
-            if reads and not isinstance(stmt, Gemm | Allocate | Let):
+            if read_by_lanes(stmt, buffers):
                 by_lanes.add(id(group))
             if group.last == index:
                 if id(group) in by_lanes:

@@ -34,7 +34,7 @@ from tilecore.passes.roles.persistent_tiles import (
     step_counts,
 )
 from tilecore.passes.roles.producer_schedule import load_alone
-from tilecore.passes.roles.ring import Ring
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Ring, read_by_lanes
 from tilecore.passes.roles.schedule_pieces import renamed
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def persistent_resident(
     producer = [*at_zero(loaded), *renamed(loads_of_tiles, own.names)]
     work: list[Stmt] = [*lets]
     adding = own.with_bulk_adds(loop)
+    resident = {copy.dst.buffer for copy in loads}
     for stmt in staying:
         if stmt is loop:
             work += [ring.wait_full(taken) for ring in rings]
@@ -85,6 +86,8 @@ def persistent_resident(
             work.append(Let(base, step_base(loop, taken, used)))
             work.append(dataclasses.replace(loop, body=body, kind=LoopKind.SERIAL, pipeline=None))
             work += count_steps(loop, base, used)
+            if any(read_by_lanes(inner, resident) for inner in loop.body):
+                work += AFTER_LANES_READ
             # One barrier a tile: what lanes shared in its last step is free for the next tile.
             work += [*(ring.release(taken, 0) for ring in rings), BARRIER]
         elif not any(stmt is copy for copy in loads):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
-from tilecore.ir.stmts import Allocate, Block, Copy, If, Intrinsic, Stmt, Store
-from tilecore.ir.visit import map_exprs, map_stmts
+from tilecore.ir.stmts import Allocate, Block, Copy, Gemm, If, Intrinsic, Stmt, Store
+from tilecore.ir.visit import buffers_in, map_exprs, map_stmts
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 
@@ -116,6 +116,11 @@ class Group:
 def point(buffer: Buffer, at: Expr) -> Region:
     """One element of a buffer with one axis: a barrier, or what a slot holds."""
     return Region(buffer, (at,), (None,))
+
+
+def read_by_lanes(stmt: Stmt, buffers: set[Buffer]) -> bool:
+    """True when lanes themselves read one of `buffers`, not a contraction that runs beside them."""
+    return not isinstance(stmt, Gemm | Allocate) and not buffers.isdisjoint(buffers_in((stmt,)))
 
 
 def _dtype(expr: Expr) -> DType:
