@@ -158,8 +158,6 @@ def nest(stmt: Intrinsic, variables: tuple[Var, Var]) -> Parallel:
     """What a ``tile.windows`` means, with these variables for rows and columns."""
     windows, dst, row, column = windows_of(stmt)
     i, j = variables
-    at_row = binary("add", row, as_dtype(i, dtype_of_expr(row)))
-    at_column = binary("add", column, as_dtype(j, dtype_of_expr(column)))
-    value = as_dtype(windows.value(at_row, at_column), dst.dtype)
-    body = (Store(dst.buffer, dst.indices(variables), value, stmt.loc),)
+    value = windows.value(binary("add", row, i), binary("add", column, j))
+    body = (Store(dst.buffer, dst.indices(variables), as_dtype(value, dst.dtype), stmt.loc),)
     return Parallel(variables, dst.shape, body, (), stmt.loc)
