@@ -18,16 +18,14 @@ from tilecore.ir.dtypes import int64
 from tilecore.ir.expr import (
     Binary,
     Cast,
-    Const,
     Expr,
     Load,
     Select,
     Var,
-    as_dtype,
     binary,
-    const,
     dtype_of_expr,
     walk,
+    widened,
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Let, Stmt, Store
@@ -94,12 +92,10 @@ class _Widener:
 
     def wide(self, expr: Expr) -> Expr:
         """The exact value of an integer expression, in 64 bits."""
-        if isinstance(expr, Const):
-            return const(expr.value, int64)
         if isinstance(expr, Var) and expr in self.values:
             named = self.values[expr]
             changes = any(isinstance(node, Binary) for node in walk(named))
-            return self.wide(named) if changes else as_dtype(expr, int64)
+            return self.wide(named) if changes else widened(expr)
         if isinstance(expr, Binary) and expr.op in _EXACT:
             return binary(expr.op, self.wide(expr.a), self.wide(expr.b))
         if isinstance(expr, Select):
@@ -107,5 +103,5 @@ class _Widener:
         if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int:
             inner = dtype_of_expr(expr.a)
             widens = expr.dtype.bits >= inner.bits and (inner.is_signed or expr.dtype == int64)
-            return self.wide(expr.a) if widens and inner.bits >= 32 else as_dtype(expr, int64)
-        return as_dtype(expr, int64)
+            return self.wide(expr.a) if widens and inner.bits >= 32 else widened(expr)
+        return widened(expr)
