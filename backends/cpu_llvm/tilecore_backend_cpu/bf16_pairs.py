@@ -36,7 +36,7 @@ class Pairs:
     @staticmethod
     def of(s: BlockState, body: Block) -> Pairs | None:
         """The pairs of a nest; None where the CPU or the buffers have none."""
-        if not s.w.module.flushes_bf16 or s.cpu.vector_bits != LANES * 32:
+        if not s.flushed or not s.w.module.flushes_bf16 or s.cpu.vector_bits != LANES * 32:
             return None
         stores = Counter(x.buffer.name for x in walk_stmts(body) if isinstance(x, Store))
         names = frozenset(name for name, count in stores.items() if count == 1) & s.flushed

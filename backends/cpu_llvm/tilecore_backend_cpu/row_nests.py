@@ -150,7 +150,7 @@ class RowNest(Nest):
     def _body(self, axis: VectorAxis) -> None:
         s = self.s
         s.axis = axis
-        storage, slots = dict(s.storage), s.pointer_slots
+        storage, slots = {name: s.storage[name] for name in self.unread}, s.pointer_slots
         done = 0
         for number, (after, reduce) in enumerate(self.reduces):
             for stmt in self.stmt.body[done:after]:
@@ -161,7 +161,7 @@ class RowNest(Nest):
             self._lanes_of(stmt)
         s.axis = None
         s.lane_locals -= self.unread
-        s.storage.update({name: storage[name] for name in self.unread})
+        s.storage.update(storage)
         s.pointer_slots = slots
         self.turn += 1
 
