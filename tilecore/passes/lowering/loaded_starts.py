@@ -9,12 +9,12 @@ every piece that a lane moves. Named, it costs one load, which is guarded like a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 from tilecore.ir.buffers import Region
 from tilecore.ir.expr import Expr, Var, dtype_of_expr
 from tilecore.ir.stmts import Block, Let, Stmt
+from tilecore.ir.visit import map_regions
 from tilecore.passes.scopes import loads_in
 
 
@@ -31,13 +31,8 @@ def name_loaded_starts(stmt: Stmt, fresh: Callable[[str], str]) -> tuple[Block, 
             lets.append(Let(named[start], start, getattr(stmt, "loc", None)))
         return named[start]
 
-    def visit(value: object) -> object:
-        if isinstance(value, Region):
-            return Region(value.buffer, tuple(map(place, value.starts)), value.extents)
-        if isinstance(value, tuple) and any(isinstance(item, Region) for item in value):
-            return tuple(visit(item) for item in value)
-        return value
+    def visit(region: Region) -> Region:
+        return Region(region.buffer, tuple(map(place, region.starts)), region.extents)
 
-    changes = {field.name: visit(getattr(stmt, field.name)) for field in dataclasses.fields(stmt)}
-    new = dataclasses.replace(stmt, **changes)
+    new = map_regions(stmt, visit)
     return tuple(lets), new if lets else stmt
