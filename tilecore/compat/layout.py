@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tilecore.compat.refused import Refused
+from tilecore.compat.refused import refusing
 from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
 
 make_full_bank_swizzled_layout = make_swizzled_layout
@@ -18,9 +16,4 @@ __all__ = [
     "make_swizzled_layout",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    """What is refused raises its reason when it is used."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Refused(f"layout.{name}")
+__getattr__ = refusing("layout")

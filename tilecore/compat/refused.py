@@ -9,7 +9,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from types import ModuleType
 from typing import Any, NoReturn
@@ -59,13 +59,22 @@ class Refused:
         return f"<not offered: {self._name}>"
 
 
+def refusing(module: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module: what it does not have raises its reason when it is used."""
+
+    def get(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Refused(f"{module}.{name}")
+
+    return get
+
+
 class RefusedModule(ModuleType):
     """A module of which every name is `Refused`."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Refused(f"{self.__name__.removeprefix(_PACKAGE)}.{name}")
+        return refusing(self.__name__.removeprefix(_PACKAGE))(name)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilecore.language as T
-from tilecore.compat.refused import Refused
+from tilecore.compat.refused import refusing
 from tilecore.errors import ArgumentError
 from tilecore.language.dtypes import dtype
 from tilecore.language.sparse import ENTRY_BITS
@@ -35,9 +35,4 @@ def get_e_factor(a_dtype: Any, meta_dtype: Any) -> int:
 
 __all__ = ["GROUP_CONFIG", "get_e_factor"]
 
-
-def __getattr__(name: str) -> Any:
-    """What is refused raises its reason when it is used."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Refused(f"intrinsics.{name}")
+__getattr__ = refusing("intrinsics")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tilecore.compat.refused import Refused
+from tilecore.compat.refused import refusing
 from tilecore.compat.settings import current_targets, target_kind
 from tilecore.errors import ArgumentError
 
@@ -43,11 +43,7 @@ class Target(str):
         current_targets.pop()
 
 
-def __getattr__(name: str) -> Any:
-    """What is refused raises its reason when it is used."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Refused(f"tvm.target.{name}")
+__getattr__ = refusing("tvm.target")
 
 
 __all__ = ["Target"]

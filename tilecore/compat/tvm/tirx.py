@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilecore.language as T
-from tilecore.compat.refused import Refused
+from tilecore.compat.refused import refusing
 from tilecore.language.dtypes import dtype as _dtype
 from tilecore.language.values import Scalar as PrimExpr
 
@@ -27,9 +27,4 @@ def reinterpret(dtype: Any, value: Any) -> Any:
 
 __all__ = ["Cast", "Max", "Min", "PrimExpr", "Select", "const", "reinterpret"]
 
-
-def __getattr__(name: str) -> Any:
-    """What is refused raises its reason when it is used."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Refused(f"tvm.tirx.{name}")
+__getattr__ = refusing("tvm.tirx")
