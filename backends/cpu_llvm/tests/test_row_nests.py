@@ -210,3 +210,36 @@ def test_factors_of_one(cpu: str, m: int, other: float) -> None:
         call(SCALE.format(m=m), x, factors, y, cpu=CPUS[cpu])
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(y, x * factors[:, None])
+
+
+SHORT = """
+program f(x: float32[16, 64], f: float32[8], one: float32[16],
+    y: float32[16, 64]) level tile {{
+  kernel k(bx in 1) threads 128 {{
+    fragment s: float32[16, 64]
+    copy x[0:+16, 0:+64] -> s[:, :]
+    if bx == 0 {{
+      fragment ones: float32[64]
+      fill ones[:] = 1.0
+      copy ones[0:+16] -> one[0:+16]
+    }}
+    if bx == 0 {{
+      fragment t: float32[8]
+      copy f[0:+8] -> t[:]
+      parallel (i, j) in (16, 64) {{
+        s[i, j] = s[i, j] * t[i]
+      }}
+    }}
+    copy s[:, :] -> y[0:+16, 0:+64]
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_factors_for_some_rows_only(cpu: str) -> None:
+    """Factors outside their buffer are 0, whatever lies in memory behind it."""
+    x = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    ones, y = np.zeros(16, np.float32), np.zeros_like(x)
+    call(SHORT.format(), x, np.ones(8, np.float32), ones, y, cpu=CPUS[cpu])
+    np.testing.assert_array_equal(y, np.where(np.arange(16)[:, None] < 8, x, x * 0))

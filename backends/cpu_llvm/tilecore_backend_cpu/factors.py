@@ -35,7 +35,8 @@ def row_factors(s: BlockState, stmt: Parallel) -> tuple[Buffer, int] | None:
             pays = 0 < rows <= MOST_ROWS and columns * 32 > s.cpu.vector_bits
             storage = s.storage.get(factor.buffer.name)
             is_plain = storage is not None and storage.strides == (1,)
-            fits = is_nest and is_row and are_single and pays and is_plain
+            length = (factor.buffer.static_shape or (0,))[0]
+            fits = is_nest and is_row and are_single and pays and is_plain and rows <= length
             return (factor.buffer, int(rows)) if fits else None
         case _:
             return None
