@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from language_support import kernel_on
 
-import tilecore
 import tilecore.language as T
 from tilecore.hooks.manager import installed_backends
 
 BACKENDS = ["reference", *(name for name in installed_backends() if name != "toy")]
-
-
-def kernel_on(backend: str, program: Any) -> Any:
-    if backend == "reference":
-        return tilecore.compile(program, device="reference")
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    return tilecore.compile(program, backend, device=device)
 
 
 @T.prim_func

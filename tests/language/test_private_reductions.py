@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from language_support import kernel_on
 
-import tilecore
 import tilecore.language as T
 
 ROWS, COLUMNS = 3, 7
@@ -22,10 +22,6 @@ OPS: dict[str, Any] = {
     "bitor": np.bitwise_or.reduce,
     "bitxor": np.bitwise_xor.reduce,
 }
-
-
-def on(backend: str) -> dict[str, str]:
-    return {"backend": backend, "device": "native" if backend == "cpu_llvm" else "emulator"}
 
 
 def reducing(op: str, source: str, result: str, dim: int, clear: bool, threads: int) -> Any:
@@ -68,9 +64,9 @@ def test_a_private_array_is_reduced_by_each_lane(op: str, clear: bool, threads: 
         a = rng.integers(-50, 50, (ROWS, COLUMNS)).astype(np.int32)
     for dim in (0, 1):
         program = reducing(op, "local", "local", dim, clear, threads)
-        for where in ({"device": "reference"}, on("cpu_llvm"), on("cuda_hopper")):
+        for backend in ("reference", "cpu_llvm", "cuda_hopper"):
             b = np.zeros((ROWS, COLUMNS)[1 - dim], a.dtype)
-            tilecore.compile(program, **where)(a, b)
+            kernel_on(backend, program)(a, b)
             np.testing.assert_allclose(b, expected(op, a, dim, clear), rtol=1e-6)
 
 
@@ -83,7 +79,7 @@ def test_a_private_array_is_reduced_by_each_lane(op: str, clear: bool, threads: 
 def test_private_and_shared_tiles_mix(source: str, result: str, clear: bool, backend: str) -> None:
     a = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
     b = np.zeros(ROWS, np.float32)
-    tilecore.compile(reducing("max", source, result, 1, clear, 64), **on(backend))(a, b)
+    kernel_on(backend, reducing("max", source, result, 1, clear, 64))(a, b)
     np.testing.assert_array_equal(b, expected("max", a, 1, clear))
 
 
@@ -93,7 +89,7 @@ def test_nans_alone_give_what_nothing_gives(op: str, nothing: float, backend: st
     a = np.full((ROWS, COLUMNS), np.nan, np.float32)
     for memory in ("local", "fragment"):
         b = np.ones(ROWS, np.float32)
-        tilecore.compile(reducing(op, memory, memory, 1, True, 64), **on(backend))(a, b)
+        kernel_on(backend, reducing(op, memory, memory, 1, True, 64))(a, b)
         np.testing.assert_array_equal(b, np.full(ROWS, nothing, np.float32))
 
 
@@ -117,6 +113,6 @@ def test_a_private_array_is_scanned_by_each_lane(reverse: bool, backend: str) ->
 
     a = np.random.default_rng(0).standard_normal((64, 5)).astype(np.float32)
     b = np.zeros_like(a)
-    tilecore.compile(main, **on(backend))(a, b)
+    kernel_on(backend, main)(a, b)
     scanned = np.cumsum(a[:, ::-1], axis=1)[:, ::-1] if reverse else np.cumsum(a, axis=1)
     np.testing.assert_allclose(b, scanned + a.max(axis=1, keepdims=True), rtol=1e-5, atol=1e-6)

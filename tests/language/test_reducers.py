@@ -4,7 +4,6 @@ import language_support as support
 import numpy as np
 import pytest
 
-import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError
 
@@ -137,8 +136,7 @@ def test_an_element_combined_with_itself_is_contributed_to(op, backend):
 
     a = RNG.integers(-99, 99, (4, 64)).astype(np.int32)
     r, s = np.zeros(4, np.int32), np.zeros(1, np.int32)
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    tilecore.compile(main, backend=backend, device=device)(a, r, s)
+    support.kernel_on(backend, main)(a, r, s)
     five = np.int32(5)
     np.testing.assert_array_equal(r, UFUNCS[op](UFUNCS[op].reduce(a * 2, axis=1), five))
     assert s[0] == UFUNCS[op](UFUNCS[op].reduce(a, axis=None), five)
