@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,31 @@ def test_the_end_of_a_long_axis_is_written(form: str, dynamic: bool) -> None:
     tilecore.compile(filling(form, extent), backend="cpu_llvm")(x)
     np.testing.assert_array_equal(x[-2 * BLOCK :], np.tile(np.arange(BLOCK) % 100 + 1, 2))
     assert not x[-4 * BLOCK : -2 * BLOCK].any() and not x[: 4 * BLOCK].any()
+
+
+@pytest.mark.parametrize("backend", ["cuda_ampere", "cuda_hopper", "rocm_cdna3"])
+@pytest.mark.parametrize(
+    ("shape", "view"),
+    [
+        ((2**32,), (2**16, 2**16)),
+        ((2**16, 2**16), (2**8, 2**8, 2**16)),
+        ((2, 2**16, 2**16), (2, 2**16, 2**16)),
+    ],
+)
+def test_rows_past_two_to_the_31_are_where_views_and_strides_say(
+    shape: tuple[int, ...], view: tuple[int, ...], backend: str
+) -> None:
+    last = [extent - 1 for extent in view[:-1]]
+
+    @T.prim_func
+    def main(x: T.Tensor(shape, "int8")):
+        with T.Kernel(1, threads=64):
+            rows = x if view == shape else T.reshape(x, view)
+            for i in T.Parallel(BLOCK):
+                rows[(*last, i)] = i % 100 + 1
+
+    lane = tilecore.lower(main, backend, device="emulator").ir("lane")
+    assert f"int64({math.prod(shape) - view[-1]})" in lane
 
 
 @pytest.mark.parametrize("backend", ["cuda_ampere", "cuda_hopper", "rocm_cdna3"])

@@ -28,6 +28,7 @@ from tilecore.passes.memory_order import is_dense
 from tilecore.passes.scopes import bytes_of, kernel_ranges, per_kernel, static
 
 COMMIT = Intrinsic("async.commit")
+LARGEST_INT32 = 2**31 - 1
 IN_LANE_ORDER = "in_lane_order"
 """Hint of an ``async.copy`` that an atom of that kind issues."""
 
@@ -179,12 +180,22 @@ def global_piece(region: Region, width: int) -> bool:
 
 
 def strides_of(shape: tuple[Expr, ...], strides: tuple[Expr, ...] | None) -> tuple[Expr, ...]:
-    """Element strides of a global buffer, row-major when it has none of its own."""
-    from tilecore.ir.expr import binary
+    """Element strides of a global buffer, row-major when it has none of its own.
+
+    Constants that 32 bits do not hold have 64.
+    """
+    from tilecore.ir.expr import binary, widened
 
     if strides is not None:
         return strides
     result: list[Expr] = [const(1)]
     for extent in reversed(shape[1:]):
-        result.append(binary("mul", result[-1], extent))
+        inner = result[-1]
+        if (
+            isinstance(inner, Const)
+            and isinstance(extent, Const)
+            and int(inner.value) * int(extent.value) > LARGEST_INT32
+        ):
+            inner, extent = widened(inner), widened(extent)
+        result.append(binary("mul", inner, extent))
     return tuple(reversed(result))

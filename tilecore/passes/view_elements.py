@@ -14,10 +14,11 @@ is written has the view's elements itself (`resolve_aliases`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.dtypes import DType, dtype_of
+from tilecore.ir.dtypes import DType, dtype_of, int64
 from tilecore.ir.expr import (
     TRUE,
     Bitcast,
@@ -31,15 +32,16 @@ from tilecore.ir.expr import (
     binary,
     const,
     dtype_of_expr,
+    widened,
 )
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, If, Let, Store
-from tilecore.passes.async_copies import strides_of
+from tilecore.passes.async_copies import LARGEST_INT32, strides_of
 
 
 def read_element(view: Buffer, source: Buffer, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:
     """The value of a view's element, which has the view's dtype."""
-    value = _value(view, source, _position(view, indices))
+    value = _value(view, source, _position(view, source, indices))
     inside = inside_view(view, indices, ranges)
     if inside == TRUE:
         return value
@@ -70,7 +72,7 @@ def element_of_equal_width(
     view: Buffer, source: Buffer, indices: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
     """The source's indices of a view's element, where elements are equally wide."""
-    return _place(source, _position(view, indices))
+    return _place(source, _position(view, source, indices))
 
 
 def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
@@ -95,7 +97,7 @@ def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
 
 
 def _stores(view: Buffer, source: Buffer, store: Store, fresh: Callable[[str], str]) -> Block:
-    position, loc = _position(view, store.indices), store.loc
+    position, loc = _position(view, source, store.indices), store.loc
     narrow, wide = source.dtype.bits, view.dtype.bits
     assert wide >= narrow, "part of an element is never written"
     if wide == narrow:
@@ -126,9 +128,12 @@ def _part(position: Expr, parts: int, part: int) -> Expr:
     return binary("add", binary("mul", position, const(parts, kind)), const(part, kind))
 
 
-def _position(view: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """Row-major position of an element."""
+def _position(view: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """Row-major position of an element; of 64 bits where one of constant shape needs them."""
+    elements = max(math.prod(buffer.static_shape or ()) for buffer in (view, source))
     position: Expr = const(0)
+    if elements > LARGEST_INT32:
+        position, indices = const(0, int64), tuple(map(widened, indices))
     for index, stride in zip(indices, strides_of(view.shape, None), strict=True):
         position = binary("add", position, binary("mul", index, stride))
     return position
