@@ -55,6 +55,9 @@ def chained(tiles: int, begin: int, stages: int, kind: str = "running maximum") 
                     top[i] = T.max(top[i], peak[i])
                 for i, j in T.Parallel(ROWS, TILE):
                     scores[i, j] = T.exp2((scores[i, j] - top[i]) * 0.125)
+                if kind == "the tile itself":
+                    for i, j in T.Parallel(ROWS, TILE):
+                        scores[i, j] = scores[i, j] * k[j, 0]
                 if kind == "large":
                     for i, j in T.Parallel(ROWS, TILE):
                         places[i, j] = places[i, j] + scores[i, j]
@@ -81,6 +84,8 @@ def want(q: np.ndarray, k: np.ndarray, begin: int, kind: str) -> tuple[np.ndarra
         new = np.maximum(top, scores.max(1))
         factor, top = np.exp2((top - new) * 0.125), new
         weights = np.exp2((scores - top[:, None]) * 0.125)
+        if kind == "the tile itself":
+            weights = weights * tile[None, :, 0]
         if kind == "large":
             places = places + weights
             weights = places
@@ -133,7 +138,7 @@ def test_a_loop_that_begins_later(tiles: int) -> None:
     assert HANDS_OVER in check(tiles, begin=3, stages=2)
 
 
-@pytest.mark.parametrize("kind", ["large", "read again"])
+@pytest.mark.parametrize("kind", ["large", "read again", "the tile itself"])
 def test_what_cannot_be_handed_over_stays_with_all_warps(kind: str) -> None:
     assert HANDS_OVER not in check(3, begin=0, stages=2, kind=kind)
 

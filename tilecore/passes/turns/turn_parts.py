@@ -146,6 +146,9 @@ def _from_body(
     outside = (*before, *after, *head, first, *work, *tail)
     if any(weights in buffers_in((s,)) for s in outside if not isinstance(s, Allocate)):
         return None
+    brought = {s.dst.buffer for s in head if isinstance(s, Copy)}
+    if not brought.isdisjoint(buffers_in((*work, *tail))):
+        return None  # slots are for contractions: they are released without regard to lanes
     if not (_may_move(between, handed[0], tail) and _stays_inside(work, tail, first, out)):
         return None
     carried = _carried(first.c.buffer, work, tail, after)
