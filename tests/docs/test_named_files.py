@@ -27,7 +27,7 @@ NAMED = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|h|cu|cpp|txt|toml)|[a-z_]+\.py
 
 
 def _exists(name: str) -> bool:
-    """Whether a file's path ends with this name: documents shorten paths to what tells them apart."""
+    """Whether a path ends with this name: documents shorten paths to what tells them apart."""
     return any(f"/{path}".endswith(f"/{name}") for path in FILES)
 
 
