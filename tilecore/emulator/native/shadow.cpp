@@ -95,10 +95,11 @@ static bool is_ordered_after(const Access& a, Stamp stamp) {
   return stamp.clock() < a.now || stamp.lane() == a.lane.in_warp || stamp.lane() == agent_lane;
 }
 
+// The bytes, or null where the access is illegal.
 static const void* read(Access& a) {
   const SharedPlace& place = a.place;
   const uint32_t bytes = a.bytes;
-  if (!is_inside(a) || !check_flags(a, false)) return poison();
+  if (!is_inside(a) || !check_flags(a, false)) return nullptr;
   Shadow& shadow = *a.block.shadow;
   const uint64_t* written = &shadow.written[a.at()];
   for (uint32_t i = 0; i < bytes; ++i) {
@@ -128,7 +129,7 @@ static const void* read(Access& a) {
 const void* shared_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
   Access a = make_access(place, bytes, text_line, head);
   const void* data = read(a);
-  if (data == poison()) return data;
+  if (data == nullptr) return poison();
   std::vector<uint32_t>& by_lanes = a.block.shadow->read_by_lanes[size_t(a.mine)];
   for (size_t unit = a.at() / 16; unit <= (a.at() + bytes - 1) / 16; ++unit) by_lanes[unit] = a.now;
   return data;
@@ -231,7 +232,7 @@ void deliver(SharedPlace place, const void* data, uint32_t bytes, uint32_t clock
 
 void begin_async_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead& head) {
   Access a = make_access(place, bytes, text_line, head);
-  if (read(a) == poison()) return;
+  if (read(a) == nullptr) return;
   Block& block = owner_of(as_lane(head), place.rank);
   for (uint32_t i = 0; i < bytes; ++i) block.shadow->flags[size_t(place.offset) + i] += agent_reader;
 }
