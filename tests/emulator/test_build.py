@@ -52,8 +52,25 @@ def test_a_refused_text_says_where(make_support):
     assert "command:" in str(caught.value)
 
 
+def test_a_frame_as_large_as_a_devices_local_memory_runs(make_support):
+    """512 KiB a lane, written at both ends by all lanes, which meet in between."""
+    text = """
+TC_KERNEL(64, 1) k(float* A) {
+  const int i = tc::lane_in_block();
+  float big[131072 - 64];
+  big[i] = float(i);
+  big[131072 - 65 - i] = float(2 * i);
+  tc::barrier();
+  tc::store_global(A + i, big[i] + big[131072 - 65 - i]);
+}
+"""
+    out = np.zeros(64, np.float32)
+    launch(build_kernel(text, "k", make_support(32)), [out], LaunchShape((1, 1, 1), (64, 1, 1)))
+    assert out.tolist() == [3.0 * i for i in range(64)]
+
+
 def test_a_frame_that_overflows_a_stack_is_refused(make_support):
-    text = "TC_KERNEL(32, 1) k(float* A) { float big[100000]; big[int(A[0])] = 1; A[1] = big[2]; }"
+    text = "TC_KERNEL(32, 1) k(float* A) { float big[200000]; big[int(A[0])] = 1; A[1] = big[2]; }"
     with pytest.raises(ToolchainError, match="frame"):
         build_kernel(text, "k", make_support(32))
 

@@ -27,8 +27,9 @@ from tilecore.hooks.records import EmulatorSupport
 _HERE = Path(__file__).parent
 _COMPILERS = ("g++", "clang++", "c++")
 
-# Stacks of lanes have 256 KiB (native/prepare.cpp); a frame may use three quarters of one.
-_LARGEST_FRAME_BYTES = 192 * 1024
+# Stacks of lanes have 768 KiB (native/prepare.cpp); a frame may use three quarters: more than
+# the 512 KiB of memory of its own that a device gives a lane.
+_LARGEST_FRAME_BYTES = 576 * 1024
 
 
 @dataclass(frozen=True, slots=True)

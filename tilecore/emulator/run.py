@@ -104,7 +104,8 @@ class RunOptions:
 
     Attributes:
         seed: chooses the order of lanes, warps, blocks and deliveries.
-        workers: OS threads that blocks are spread over; 0 means one a processor.
+        workers: OS threads that blocks are spread over; 0 means one a processor that this
+            process may use.
         time_limit_seconds: after this the launch ends with a ``timeout`` fault.
         max_faults: kinds-and-places of faults after which the launch stops.
         source_file: the author's file, for the lines of TC_LINE.
@@ -162,6 +163,12 @@ def launch(
     return report
 
 
+def _available_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _run(
     kernel: EmulatedKernel,
     cells: Sequence[ctypes.Array[ctypes.c_char]],
@@ -185,7 +192,7 @@ def _run(
         cluster=three(*shape.cluster),
         shared_bytes=shape.shared_bytes,
         lanes_per_warp=kernel.support.lanes_per_warp,
-        workers=options.workers or os.cpu_count() or 1,
+        workers=options.workers or _available_processors(),
         max_faults=options.max_faults,
         resident=int(shape.resident),
         seed=options.seed,

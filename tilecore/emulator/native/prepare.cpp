@@ -150,7 +150,7 @@ void prepare_blocks(Worker& worker, int64_t unit) {
   worker.blocks.resize(blocks);
   worker.clusters.resize(size_t(clusters));
   worker.shadows.reserve(blocks);  // blocks keep pointers to them
-  worker.stacks.reserve(blocks * lanes, 256 * 1024);
+  worker.stacks.reserve(blocks * lanes, 768 * 1024);  // pages that no frame touches cost nothing
   const int warps = (int(lanes) + config.lanes_per_warp - 1) / config.lanes_per_warp;
   for (int64_t c = 0; c < clusters; ++c) {
     Cluster& cluster = worker.clusters[size_t(c)];
