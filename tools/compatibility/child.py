@@ -20,6 +20,7 @@ from tilecore import driver
 from tilecore.compat.settings import is_on_accelerator
 from tools.compatibility.host_device import OnHost, pretend
 from tools.compatibility.reachable import reached_outside
+from tools.compatibility.reference_attention import offer
 from tools.compatibility.small_sizes import changed, shrink, with_small_sizes
 from tools.compatibility.verdict import (
     FAIL,
@@ -134,6 +135,7 @@ def run_program(path: Path, root: Path, checkout: Path, out: Path, *, small: boo
         pretend()
     if small:
         shrink(root)
+    offer(path)
     place = contextlib.nullcontext() if has_device else OnHost()
     with out.open("w", encoding="utf-8") as stream, place:
         written = checkout / path.relative_to(root)

@@ -69,6 +69,10 @@ whatever it names. A refusal of a common name is a failure.
 host; a float tensor is divided by a number as accelerators do it, by multiplying with the reciprocal.
 A measurement is one call, a search tries one configuration.
 
+**Two functions of `flash_attn`**, with which programs of variable lengths compare their results or
+their time, are computed with torch (`tools/compatibility/reference_attention.py`) where that package
+is not installed.
+
 **Sizes** are lowered where an integer is a size by the name it is given to, in options of `argparse`,
 in entry functions (main, run_..., test_..., benchmark...) with their defaults, calls and assignments, and
 in modules of the checkout that are imported; of a list of settings the first is run. Names and limits:
