@@ -8,6 +8,7 @@
 | `stmts.py` | statements of every level: loops, stores, atomics, declarations |
 | `tiles.py` | tile statements: copy, fill, gemm, reduce, scan, parallel |
 | `uniformity.py` | block-wide statements under conditions that differ between lanes |
+| `private_arrays.py` | private arrays: only the iteration of a `Parallel` that wrote reads |
 | `layouts.py` | layouts fit their buffers and are injective |
 | `programs.py` | programs and kernels, and what each level asks for |
 """
