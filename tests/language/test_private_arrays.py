@@ -55,7 +55,8 @@ def both_branches(x, y):
         if x[i] > 0:
             v = x[i]
         else:
-            v = -x[i]
+            v = 0
+            v -= x[i]
         y[i] = v
 
 
