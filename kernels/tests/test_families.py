@@ -250,7 +250,11 @@ def test_error_follows_the_lag(lag: float, most: float, factor: int) -> None:
     ratio = np.abs(out - want).mean() / np.abs(peer - want).mean()
     assert ratio < most
     if lag:
-        assert ratio > 1.01  # else the default could be 0
+        assert ratio > 1.01  # else there would be no reason for a default of 0
+
+
+def test_error_is_that_of_rescaling_at_each_maximum_unless_asked_otherwise() -> None:
+    assert AttentionProblem(1, 4, 8, 8).lag == VarlenProblem(4, 8, 8).lag == 0.0
 
 
 def _rescaled_at_each_maximum(scores: np.ndarray, v: np.ndarray, tile: int) -> np.ndarray:
