@@ -1,10 +1,10 @@
 """Route fragment accesses that layouts cannot serve through shared memory.
 
 After `infer_layouts` most elements are in a register of the lane that wants them. Where they are
-not (a transposed read, a gemm operand computed in another layout, an index known only at run
-time), the fragment is copied to a scratch buffer in shared memory and accessed there; a written
-fragment is copied back. Never wrong, but not free: `Kernel.hints` tells of each
-(``staged.<fragment>`` = bytes of scratch).
+not, a nest over the fragment's own places may find them (`slide_nests`). Else (a transposed read,
+a gemm operand computed in another layout, an index that lanes compute) the fragment is copied to a
+scratch buffer in shared memory and accessed there; a written fragment is copied back. Never wrong,
+but not free: `Kernel.hints` tells of each (``staged.<fragment>`` = bytes of scratch).
 
     nest: out[i] = f(F[j, i])   ->   Allocate F_staged (shared); Copy(F -> F_staged)
                                      nest: out[i] = f(F_staged[j, i])
@@ -55,6 +55,7 @@ from tilecore.passes.scopes import (
     whole,
     with_hint,
 )
+from tilecore.passes.slide_nests import over_fragment
 from tilecore.passes.spread import drop_axis
 
 Layouts = dict[str, Layout | FragmentLayout]
@@ -179,6 +180,10 @@ class _Stager:
             if misfit is None:
                 break
             changed = True
+            over = over_fragment(current, misfit, self.ranges, self.names)
+            if over is not None and self.misfit(over) is None:
+                nest, body = over, over.body
+                break
             fragment = misfit.buffer
             scratch = self.scratch(fragment)
             touching = [a for a in accesses_of(current) if a.buffer.name == fragment.name]
