@@ -45,6 +45,21 @@ def test_a_kernel_builds_in_under_a_second(make_support):
     assert 0 < min(costs) < 1.0
 
 
+def test_a_precompiled_header_changes_nothing(make_support, monkeypatch, tmp_path):
+    """With it, without it, and with a file that is none: the same library, byte for byte."""
+    (tmp_path / "lanes32.h.gch").write_bytes(b"no header")
+    given = build._precompiled_header
+    made = []
+    for options in (None, (), ("-I", str(tmp_path))):
+        monkeypatch.setattr(
+            build, "_precompiled_header", given if options is None else lambda *_, o=options: o
+        )
+        kernel = build_kernel(TEXT, "k", make_support(32))
+        made.append(kernel.library.read_bytes())
+        kernel.library.unlink()
+    assert made[0] == made[1] == made[2]
+
+
 def test_a_refused_text_says_where(make_support):
     text = "TC_KERNEL(32, 1) k(float* A) {\n  tc::no_such_function(A);\n}"
     with pytest.raises(ToolchainError, match=r"k\.generated\.cpp:2:.*no_such_function") as caught:

@@ -7,11 +7,8 @@ that many processes may build at once.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-import platform
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -21,15 +18,21 @@ from pathlib import Path
 import filelock
 import platformdirs
 
+from tilecore.emulator.host_compiler import HostCompiler, cpu_fingerprint, find_compiler
 from tilecore.errors import ToolchainError
 from tilecore.hooks.records import EmulatorSupport
 
 _HERE = Path(__file__).parent
-_COMPILERS = ("g++", "clang++", "c++")
 
 # Stacks of lanes have 768 KiB (native/prepare.cpp); a frame may use three quarters: more than
 # the 512 KiB of memory of its own that a device gives a lane.
 _LARGEST_FRAME_BYTES = 576 * 1024
+
+# A kernel has no constructors and no C++ library: linking those would take longer than all else.
+_LINKED = ("-shared", "-nostdlib")
+_LIBRARIES = ("-lm", "-lc", "-lgcc")
+
+_whole_headers: set[Path] = set()  # looked at by this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,6 @@ class EmulatedKernel:
     engine: Path
     support: EmulatorSupport
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Compiler:
-    command: str
-    version: str
-    flags: tuple[str, ...]
 
 
 def header_directory() -> Path:
@@ -90,7 +86,9 @@ def build_kernel(text: str, name: str, support: EmulatorSupport) -> EmulatedKern
     key = _digest(source, engine.name, *flags)
     library = cache_directory() / "kernels" / f"{name}-{key}.so"
     if not _is_whole(library):
-        command = [compiler.command, "-shared", *flags, "-x", "c++", "-", "-x", "none", str(engine)]
+        header = _precompiled_header(compiler, engine, support, flags)
+        command = [compiler.command, *header, *flags, *_LINKED, "-x", "c++", "-", "-x", "none"]
+        command += [str(engine), *_LIBRARIES]
         _publish(library, command, source, what=f"kernel {name}")
     return EmulatedKernel(name, library, engine, support, text)
 
@@ -116,43 +114,10 @@ def build_engine(support: EmulatorSupport) -> Path:
     return library
 
 
-@functools.cache
-def find_compiler() -> _Compiler:
-    """The host C++ compiler: ``TILECORE_CXX``, or the first of g++, clang++, c++ on PATH."""
-    wanted = os.environ.get("TILECORE_CXX")
-    names = (wanted,) if wanted else _COMPILERS
-    command = next((path for name in names if (path := shutil.which(name))), None)
-    if command is None or os.name != "posix":
-        raise ToolchainError(
-            "the emulator needs a C++17 compiler on a POSIX system",
-            expected=" or ".join(names),
-            got="none on PATH" if command is None else os.name,
-            hint="install g++ or clang++, or set TILECORE_CXX",
-        )
-    version = subprocess.run(
-        [command, "--version"], capture_output=True, text=True, check=False
-    ).stdout.splitlines()[0]
-    # Poison in local arrays finds registers that are read before they are written.
-    wished = ("-march=native", "-ftrivial-auto-var-init=pattern")
-    flags = tuple(flag for flag in wished if _accepts(command, flag))
-    return _Compiler(command, version, flags)
-
-
-@functools.cache
-def cpu_fingerprint() -> str:
-    """What ``-march=native`` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {features}"
-
-
-def _kernel_flags(compiler: _Compiler, support: EmulatorSupport) -> tuple[str, ...]:
+def _kernel_flags(compiler: HostCompiler, support: EmulatorSupport) -> tuple[str, ...]:
     return (
         "-std=c++17",
-        "-O1",
+        "-Og",  # a third less to compile than -O1, which runs no faster: the engine does the work
         "-fPIC",
         "-fvisibility=hidden",
         "-fno-strict-aliasing",
@@ -163,6 +128,32 @@ def _kernel_flags(compiler: _Compiler, support: EmulatorSupport) -> tuple[str, .
     )
 
 
+def _precompiled_header(
+    compiler: HostCompiler, engine: Path, support: EmulatorSupport, flags: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Options that spare a kernel the parsing of its header: half of what is not its own text.
+
+    A compiler that finds none, or one that does not fit its options, reads the header itself.
+    """
+    if not compiler.finds_precompiled_headers:
+        return ()
+    key = _digest(engine.name, compiler.version, *flags)
+    header = cache_directory() / "headers" / key / f"{support.header}.gch"
+    if header not in _whole_headers:
+        if not _is_whole(header):
+            source = _find_header(support)
+            command = [compiler.command, *flags, "-x", "c++-header", str(source)]
+            _publish(header, command, "", what=f"header {support.header}")
+        _whole_headers.add(header)
+    return ("-I", str(header.parent))
+
+
+def _find_header(support: EmulatorSupport) -> Path:
+    directories = (*support.include_directories, header_directory())
+    found = (directory / support.header for directory in directories)
+    return next((path for path in found if path.exists()), directories[0] / support.header)
+
+
 def _include_flags(support: EmulatorSupport) -> tuple[str, ...]:
     directories = (*support.include_directories, header_directory())
     return (*(f"-D{name}" for name in support.defines), *(f"-I{path}" for path in directories))
@@ -171,11 +162,6 @@ def _include_flags(support: EmulatorSupport) -> tuple[str, ...]:
 def _headers(support: EmulatorSupport) -> Iterable[Path]:
     for directory in (_HERE / "native", header_directory(), *support.include_directories):
         yield from sorted(directory.glob("*.h"))
-
-
-def _accepts(command: str, flag: str) -> bool:
-    probe = [command, flag, "-Werror", "-fsyntax-only", "-x", "c++", os.devnull]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
 def _digest(*parts: str | bytes) -> str:

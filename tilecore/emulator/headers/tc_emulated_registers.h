@@ -35,8 +35,13 @@ struct registers {
       emulator::outside(name, at, count, size, text_line);
     return base + at;
   }
+  // Written out, not by `take`: generated code does little else, and each level of calls is compile time.
   template <class Index>
-  [[gnu::always_inline]] T& operator[](Index i) const { return *(*this + i).take(1); }
+  [[gnu::always_inline]] T& operator[](Index i) const {
+    const int64_t place = at + int64_t(i);
+    if (__builtin_expect(uint64_t(place) >= uint64_t(size), 0)) emulator::outside(name, place, 1, size, 0);
+    return base[place];
+  }
   template <class Index>
   [[gnu::always_inline]] registers operator+(Index i) const {
     return {base, at + int64_t(i), size, name};
