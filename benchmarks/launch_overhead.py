@@ -83,8 +83,8 @@ def raw_launches(
     config = (ctypes.c_uint64 * 7)()
     struct.pack_into("<7I4xQQI", config, 0, SIZE // 128, 1, 1, 128, 1, 1, 0, stream_handle, 0, 0)
     start = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
-    config_at, params_at = ctypes.c_void_p(ctypes.addressof(config)), ctypes.c_void_p(address)
-    function_at = ctypes.c_void_p(handle)
+    config_at, params_at = ctypes.byref(config), ctypes.byref(params)
+    function_at = ctypes.c_void_p.from_param(handle)
     keep = (slots, params, config)
 
     def by_bindings() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from tilecore.compiler import Lowered
 from tilecore.errors import LaunchError
@@ -17,7 +18,7 @@ from tilecore.runtime.caller import KernelCaller
 from tilecore.target import Target
 
 
-class CompiledKernel:
+class CompiledKernel(functools.partial[Any]):
     """A compiled program. Call it with tensors and scalars, in the order of its parameters.
 
     Tensors may be torch's, NumPy's, or anything with DLPack; work is enqueued on the current
@@ -28,7 +29,18 @@ class CompiledKernel:
         lowered: the program down to its source.
         artifact: the binary.
         load: makes the launcher.
+
+    Calls launch, and return None, the output, or a tuple of outputs. They raise `ArgumentError`
+    when arguments do not fit the parameters, `LaunchError` when the kernel cannot be launched here.
     """
+
+    # A partial application of nothing: Python calls it from C, without a method in between, which
+    # would cost a quarter of a microsecond, and what it calls can be replaced (`_enter_at`).
+    def __new__(
+        cls, lowered: Lowered, artifact: Artifact | None, load: Callable[[], Launcher]
+    ) -> Self:
+        """See the class."""
+        return super().__new__(cls, repr)  # replaced at once, by __init__
 
     def __init__(
         self, lowered: Lowered, artifact: Artifact | None, load: Callable[[], Launcher]
@@ -38,7 +50,7 @@ class CompiledKernel:
         self._load = load
         self._guard = threading.Lock()
         self._caller: KernelCaller | None = None
-        self._own_class: type | None = None
+        self._enter_at(self._first_call)
 
     @property
     def program(self) -> Program:
@@ -75,26 +87,13 @@ class CompiledKernel:
                     self._caller = caller
         return self._caller
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        """Launch. Returns None, the output, or a tuple of outputs.
-
-        Raises:
-            ArgumentError: the arguments do not fit the parameters.
-            LaunchError: the kernel cannot be launched here.
-        """
+    def _first_call(self, *args: Any, **named: Any) -> Any:
+        """Load, and launch."""
         return self.caller(*args, **named)
 
     def _enter_at(self, entry: Callable[..., Any]) -> None:
-        """Call `entry` when the kernel is called.
-
-        Python looks ``__call__`` up in the class, so each kernel that runs has a class of its own:
-        a method in between would cost a quarter of a microsecond, as much as all else here.
-        """
-        if self._own_class is None:
-            base = type(self)
-            self._own_class = type(base.__name__, (base,), {"__module__": base.__module__})
-            self.__class__ = self._own_class  # type: ignore[reportAttributeAccessIssue]
-        setattr(self._own_class, "__call__", staticmethod(entry))  # noqa: B010
+        """Call `entry` when the kernel is called."""
+        self.__setstate__((entry, (), {}, self.__dict__))
 
     def profile(self, *args: Any, warmup: int = 3, repeat: int = 20) -> float:
         """Median time of one call in seconds, over `repeat` calls after `warmup` calls.

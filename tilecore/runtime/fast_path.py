@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -77,6 +78,9 @@ def make_fast_call(
             namespace[f"dtype{index}"] = value.dtype
             namespace[f"shape{index}"] = value.shape
             namespace[f"strides{index}"] = value.strides
+        elif kind == "torch":
+            # Called with the tensor, the type's method is not looked up again by every call.
+            namespace[f"data_ptr_x{index}"] = type(value).data_ptr
     workspaces = plan.program.workspaces
     allocated = [plan.program.params[position] for position in plan.program.outputs]
     for index, (buffer, shape) in enumerate(
@@ -85,6 +89,8 @@ def make_fast_call(
         namespace[f"make{index}"] = allocator(
             shape, buffer.dtype, signature.device, signature.library
         )
+        if _made_kind(signature.library) == "torch":
+            namespace[f"data_ptr_m{index}"] = sys.modules["torch"].Tensor.data_ptr
     inline: InlineLaunch | None = getattr(bound, "inline", None)
     if inline is not None:
         namespace |= inline.names
@@ -190,7 +196,7 @@ def _made_kind(library: str) -> str:
 
 def _address(name: str, kind: str) -> str:
     if kind == "torch":
-        return f"{name}.data_ptr()"
+        return f"data_ptr_{name}({name})"
     if NUMPY_DATA_OFFSET is None:
         return f"{name}.ctypes.data"
     return f"address(id({name}) + {NUMPY_DATA_OFFSET}).value"

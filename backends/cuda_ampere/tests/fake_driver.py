@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def value_of(pointer: Any) -> int:
+    """The address in an argument that ctypes has converted before (`ctypes.byref`)."""
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One recorded launch, decoded from the memory that the driver would read."""
@@ -117,14 +122,14 @@ class FakeDriver:
         status = self.statuses.pop(0) if self.statuses else 0
         if status:
             return status
-        raw = ctypes.string_at(config.value, 56)
+        raw = ctypes.string_at(value_of(config), 56)
         *extents, stream, attributes_at, count = struct.unpack("<7I4xQQI4x", raw)
-        name = list(self.parameter_bytes)[function.value % 1000]
+        name = list(self.parameter_bytes)[value_of(function) % 1000]
         sizes = self.parameter_bytes[name]
-        addresses = (ctypes.c_uint64 * len(sizes)).from_address(params.value) if sizes else ()
+        addresses = (ctypes.c_uint64 * len(sizes)).from_address(value_of(params)) if sizes else ()
         self.launches.append(
             Launch(
-                function=function.value,
+                function=value_of(function),
                 grid=tuple(extents[:3]),
                 block=tuple(extents[3:6]),
                 smem_bytes=extents[6],

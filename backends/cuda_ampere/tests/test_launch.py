@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.cuda_ampere.tests.fake_driver import FakeDriver
+from backends.cuda_ampere.tests.fake_driver import FakeDriver, value_of
 from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import (
@@ -118,7 +118,7 @@ def test_configuration_is_laid_out_as_the_driver_declares_it() -> None:
     original = fake.launch_kernel_ex
 
     def spy(config: Any, *rest: Any) -> int:
-        seen.append(ctypes.string_at(config.value, 56))
+        seen.append(ctypes.string_at(value_of(config), 56))
         return original(config, *rest)
 
     fake.launch_kernel_ex = spy
@@ -287,9 +287,13 @@ WORKSPACE = Buffer("W", (M,), float32, Scope.GLOBAL)
         min_size=1, max_size=10,
     ),
     st.booleans(),
+    st.sampled_from([(1, 0), (2, 0), (2, 1)]),
 )  # fmt: skip
-def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: bool) -> None:
-    """Sequences of calls with different sizes and libraries, through fast and careful ways."""
+def test_from_a_call_to_what_the_driver_reads(
+    calls: list[Any], has_cluster: bool, devices_and_current: tuple[int, int]
+) -> None:
+    """Sequences of calls with different sizes and libraries, through fast and careful ways,
+    where one device is and where another one of two is current."""
     torch = pytest.importorskip("torch")
     program = Program(
         "demo", (A, SCALE, C, OUTPUT), (), (M, N), workspaces=(WORKSPACE,), outputs=(3,)
@@ -297,7 +301,9 @@ def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: boo
     arguments = (A, SCALE, C, OUTPUT, WORKSPACE, M, N)
     cluster = (2, 1, 1) if has_cluster else (1, 1, 1)
     twice = binary("mul", GRID[0], const(2))
-    fake = FakeDriver({"k": [8, 4, 8, 8, 8, 4, 4], "two": [8, 4]})
+    devices, current = devices_and_current
+    fake = FakeDriver({"k": [8, 4, 8, 8, 8, 4, 4], "two": [8, 4]}, devices=devices)
+    fake.context = [current]
     source = Source(
         "", "c++",
         (
@@ -316,6 +322,8 @@ def test_from_a_call_to_what_the_driver_reads(calls: list[Any], has_cluster: boo
         assert tuple(d.shape) == (n,)
         made = fake.launches[before:]
         assert len(made) == (2 if m and n else 0)
+        assert all(launch.device == 0 for launch in made)
+        assert fake.context == [current]
         if not made:
             continue
         address = (lambda x: x.ctypes.data) if library == "numpy" else (lambda x: x.data_ptr())

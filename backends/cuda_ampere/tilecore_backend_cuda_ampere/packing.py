@@ -97,7 +97,7 @@ class LaunchMaker:
         self._arguments = tuple(arguments)
         self._driver = driver
         self._explain = explain
-        self._codes: dict[tuple[str, ...], tuple[CodeType, tuple[str, ...]]] = {}
+        self._codes: dict[tuple[str, ...], CodeType] = {}  # by their statements
         self._counters: dict[int, TileCounters] = {}  # by device; whatever the sizes
 
     def make(
@@ -117,15 +117,6 @@ class LaunchMaker:
         """
         if not calls:
             return lambda *values: None
-        names = tuple(call.kernel.name for call in calls)  # empty grids are left out of `calls`
-        if names not in self._codes:
-            lines = launch_lines(calls, self._arguments)
-            parameters = ", ".join(f"v{index}" for index in range(len(self._arguments)))
-            source = "\n".join([f"def launch({parameters}):", *lines])
-            module: dict[str, Any] = {}
-            exec(compile(source, f"<launch of {names[0]}>", "exec"), module)
-            self._codes[names] = (module["launch"].__code__, lines)
-        code, lines = self._codes[names]
         packer = _Packer(calls, self._arguments, sizes)
         attributes, attribute_count = packer.attributes(0)
         pool: list[Any] = []
@@ -150,12 +141,26 @@ class LaunchMaker:
                 self._counters[device] = TileCounters(self._driver, device)
             namespace["launch_counter"] = self._counters[device].of
         for index, call in enumerate(calls):
-            namespace[f"launch_function{index}"] = ctypes.c_void_p(call.function)
-        launch: Any = FunctionType(code, {"__builtins__": _BUILTINS, **namespace})
+            namespace[f"launch_function{index}"] = _handle(call.function)
+        lines = launch_lines(calls, self._arguments)
+        launch = self._function(lines, namespace)
         if self._driver.device_count() > 1:
-            return _on_device(launch, device, self._driver)
+            namespace["launch_current_device"] = _current_device(self._driver)
+            namespace["launch_elsewhere"] = _elsewhere(launch, device, self._driver)
+            lines = lines_on_device(lines, len(self._arguments))
+            launch = self._function(lines, namespace)
         launch.inline = InlineLaunch(lines, namespace)
         return launch
+
+    def _function(self, lines: tuple[str, ...], namespace: dict[str, Any]) -> Any:
+        """A function of the arguments' values with these statements; compiled once."""
+        if lines not in self._codes:
+            parameters = ", ".join(f"v{index}" for index in range(len(self._arguments)))
+            module: dict[str, Any] = {}
+            source = "\n".join([f"def launch({parameters}):", *lines])
+            exec(compile(source, "<launch>", "exec"), module)
+            self._codes[lines] = module["launch"].__code__
+        return FunctionType(self._codes[lines], {"__builtins__": _BUILTINS, **namespace})
 
 
 def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> tuple[str, ...]:
@@ -188,21 +193,33 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
     return (*lines, "    launch_give(memory)")
 
 
-def _on_device(launch: BoundLaunch, device: int, driver: Any) -> BoundLaunch:
-    """The same launch where several devices are, so that another one's context may be current."""
-    torch = sys.modules.get("torch")
-    current_device: Callable[[], int] = driver.current_device
-    if torch is not None and torch.cuda.is_available():
-        current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+def lines_on_device(lines: Sequence[str], values: int) -> tuple[str, ...]:
+    """The same statements where several devices are, so that another one may be current."""
+    passed = ", ".join(f"v{index}" for index in range(values))
+    return (
+        "    if launch_current_device() != launch_device:",
+        f"        launch_elsewhere({passed})",
+        "    else:",
+        *(f"    {line}" for line in lines),
+    )
 
-    def guarded(*values: int | float) -> None:
-        if current_device() == device:
-            launch(*values)
-            return
+
+def _current_device(driver: Any) -> Callable[[], int]:
+    """The cheapest function that tells this thread's device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+    return driver.current_device
+
+
+def _elsewhere(launch: BoundLaunch, device: int, driver: Any) -> BoundLaunch:
+    """The same launch from a thread in which another device is current."""
+
+    def launch_there(*values: int | float) -> None:
         with driver.current(device):
             launch(*values)
 
-    return guarded
+    return launch_there
 
 
 class _Recovery:
@@ -221,7 +238,7 @@ class _Recovery:
             self._driver.make_current(self._device)
             config, config_at, params_at, _ = memory[len(_PARTS) * index :][: len(_PARTS)]
             config[_STREAM_WORD] = stream
-            function = ctypes.c_void_p(call.function)
+            function = _handle(call.function)
             status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
         if status:
             raise self._explain(int(status), call.kernel, call.grid)
@@ -279,17 +296,8 @@ class _Packer:
             *self.attributes(index),
         )  # fmt: skip
         # The addresses below point into these objects: hold them where the addresses are held.
-        encoded.keep = (
-            params,
-            self._attributes[index],
-            config,
-        )  # the first kernel's holds the slots
-        return (
-            config,
-            ctypes.c_void_p(ctypes.addressof(config)),
-            ctypes.c_void_p(ctypes.addressof(params)),
-            encoded,
-        )
+        encoded.keep = self._attributes[index]
+        return config, ctypes.byref(config), ctypes.byref(params), encoded
 
     def encode(self, kernel: int, number: int, address: int, encoded: _EncodedDescriptors) -> None:
         """Put the descriptor of a buffer at `address` in place; encoded once per address."""
@@ -323,6 +331,14 @@ class _EncodedDescriptors:
         """Store one descriptor."""
         ctypes.memmove(self.addresses[number], content, _DESCRIPTOR_BYTES)
         self._of[number] = address
+
+
+def _handle(function: int) -> Any:
+    """A kernel's handle as an argument that ctypes has converted already, like those of `byref`.
+
+    ctypes makes a new object of every boxed pointer at every call: 0.03 microseconds each.
+    """
+    return ctypes.c_void_p.from_param(function)
 
 
 def _attributes(kernel: KernelSource) -> Any:
