@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,57 @@ def test_no_place_on_a_long_axis_is_computed_in_32_bits(
     lane = tilecore.lower(filling(form, extent), backend, device="emulator").ir("lane")
     assert "int64" in lane
     assert f"* {BLOCK}" not in lane, lane  # a product with a 32-bit constant
+
+
+def last_rows(kind: str) -> Any:
+    """Writes the last row of each plane; sizes, and so strides, are known at the call only."""
+    n, m, k = T.dynamic("n, m, k")
+    tensor = T.Tensor((n, m, k), "int8")
+    if kind == "strided":
+        tensor = T.StridedTensor((n, m, k), (m * k, k, 1), "int8")
+
+    @T.prim_func
+    def main(x: tensor):
+        with T.Kernel(n, threads=64) as bx:
+            if kind == "copied":
+                part = T.alloc_shared((BLOCK,), "int8")
+                for i in T.Parallel(BLOCK):
+                    part[i] = i % 100 + 1
+                T.copy(part, x[bx, m - 1, 0])
+            elif kind == "view":
+                rows = T.reshape(x, (n * m, k))
+                for i in T.Parallel(BLOCK):
+                    rows[bx * m + m - 1, i] = i % 100 + 1
+            elif kind == "flat view":
+                rows = T.view(x, (n, m * (k // 4), 4))
+                for i in T.Parallel(BLOCK):
+                    rows[bx, (m - 1) * (k // 4) + i // 4, i % 4] = i % 100 + 1
+            else:
+                for i in T.Parallel(BLOCK):
+                    x[bx, m - 1, i] = i % 100 + 1
+
+    return main
+
+
+DYNAMIC = ("plain", "strided", "copied", "view", "flat view")
+
+
+@pytest.mark.parametrize("kind", DYNAMIC)
+def test_strides_of_sizes_that_only_the_call_tells_are_exact(kind: str) -> None:
+    """Planes of 2^31 + 2^15 elements."""
+    x = np.zeros((3, 2**16 + 1, 2**15), np.int8)
+    tilecore.compile(last_rows(kind), backend="cpu_llvm")(x)
+    np.testing.assert_array_equal(x[:, -1, :BLOCK], [np.arange(BLOCK) % 100 + 1] * 3)
+    assert not x[:, -1, BLOCK:].any() and not x[:, -3:-1].any() and not x[:, :3].any()
+
+
+@pytest.mark.parametrize("backend", ["cuda_ampere", "cuda_hopper", "rocm_cdna3"])
+@pytest.mark.parametrize("kind", DYNAMIC)
+def test_no_stride_of_two_dynamic_sizes_is_multiplied_in_32_bits(kind: str, backend: str) -> None:
+    lane = tilecore.lower(last_rows(kind), backend, device="emulator").ir("lane")
+    if kind == "copied":
+        lane = "".join(line for line in lane.splitlines() if "x_at" in line or "&x[" in line)
+    places = re.findall(r"x\[.*\] =|let x_at = .*", lane)
+    assert places and "cast(m, int64)" in "".join(places), lane
+    for text in places:
+        assert not re.search(r"(?<!\w)[mk] \* [mk](?!\w)", text), text

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest
 from tilecore.ir.buffers import Region, Scope
-from tilecore.ir.expr import Const, Expr, const
+from tilecore.ir.expr import Binary, Const, Expr, binary, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.simplify import known_multiple, simplify
+from tilecore.ir.simplify import NOTHING_KNOWN, known_multiple, simplify, upper_bound
 from tilecore.ir.stmts import Block, Copy, Hints, Intrinsic, Parallel, Stmt
 from tilecore.ir.visit import BODY_FIELDS
 from tilecore.passes.memory_order import is_dense
 from tilecore.passes.scopes import bytes_of, kernel_ranges, per_kernel, static
+from tilecore.passes.wide_indices import wide
 
 COMMIT = Intrinsic("async.commit")
 LARGEST_INT32 = 2**31 - 1
@@ -182,20 +183,15 @@ def global_piece(region: Region, width: int) -> bool:
 def strides_of(shape: tuple[Expr, ...], strides: tuple[Expr, ...] | None) -> tuple[Expr, ...]:
     """Element strides of a global buffer, row-major when it has none of its own.
 
-    Constants that 32 bits do not hold have 64.
+    Products that 32 bits may not hold have 64: a large constant, or a size that only the call tells
+    times anything. What the author writes of such sizes is computed in 64, too.
     """
-    from tilecore.ir.expr import binary, widened
-
     if strides is not None:
-        return strides
+        return tuple(wide(one) if isinstance(one, Binary) else one for one in strides)
     result: list[Expr] = [const(1)]
     for extent in reversed(shape[1:]):
         inner = result[-1]
-        if (
-            isinstance(inner, Const)
-            and isinstance(extent, Const)
-            and int(inner.value) * int(extent.value) > LARGEST_INT32
-        ):
-            inner, extent = widened(inner), widened(extent)
+        if upper_bound(inner, NOTHING_KNOWN) * upper_bound(extent, NOTHING_KNOWN) > LARGEST_INT32:
+            inner, extent = wide(inner), wide(extent)
         result.append(binary("mul", inner, extent))
     return tuple(reversed(result))

@@ -14,6 +14,8 @@ is written has the view's elements itself (`resolve_aliases`).
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -35,13 +37,17 @@ from tilecore.ir.expr import (
     widened,
 )
 from tilecore.ir.ranges import Ranges
+from tilecore.ir.simplify import NOTHING_KNOWN, upper_bound
 from tilecore.ir.stmts import Block, If, Let, Store
 from tilecore.passes.async_copies import LARGEST_INT32, strides_of
 
 
 def read_element(view: Buffer, source: Buffer, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:
     """The value of a view's element, which has the view's dtype."""
-    value = _value(view, source, _position(view, source, indices))
+    if view.dtype.bits == source.dtype.bits:
+        value = _as(Load(source, element_of_equal_width(view, source, indices)), view.dtype)
+    else:
+        value = _value(view, source, _position(view, source, indices))
     inside = inside_view(view, indices, ranges)
     if inside == TRUE:
         return value
@@ -71,15 +77,23 @@ def inside_view(view: Buffer, indices: tuple[Expr, ...], ranges: Ranges) -> Expr
 def element_of_equal_width(
     view: Buffer, source: Buffer, indices: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
-    """The source's indices of a view's element, where elements are equally wide."""
-    return _place(source, _position(view, source, indices))
+    """The source's indices of a view's element, where elements are equally wide.
+
+    Last axes that both have, of sizes that only the call tells, need no division.
+    """
+    kept = 0
+    if view.static_shape is None:
+        pairs = zip(reversed(view.shape), reversed(source.shape), strict=False)
+        kept = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    a, b = view.rank - kept, source.rank - kept
+    view = dataclasses.replace(view, shape=view.shape[:a])
+    source = dataclasses.replace(source, shape=source.shape[:b])
+    return (*_place(source, _position(view, source, indices[:a])), *indices[a:])
 
 
 def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
-    """The view's element at a row-major position."""
+    """The view's element, of another width, at a row-major position."""
     narrow, wide = source.dtype.bits, view.dtype.bits
-    if wide == narrow:
-        return _as(Load(source, _place(source, position)), view.dtype)
     if wide > narrow:
         word, parts = _word(view.dtype), wide // narrow
         total: Expr = const(0, word)
@@ -97,12 +111,12 @@ def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
 
 
 def _stores(view: Buffer, source: Buffer, store: Store, fresh: Callable[[str], str]) -> Block:
-    position, loc = _position(view, source, store.indices), store.loc
-    narrow, wide = source.dtype.bits, view.dtype.bits
+    narrow, wide, loc = source.dtype.bits, view.dtype.bits, store.loc
     assert wide >= narrow, "part of an element is never written"
     if wide == narrow:
-        value = _as(store.value, source.dtype)
-        return (Store(source, _place(source, position), value, loc),)
+        place = element_of_equal_width(view, source, store.indices)
+        return (Store(source, place, _as(store.value, source.dtype), loc),)
+    position = _position(view, source, store.indices)
     word = _word(view.dtype)
     bits = Var(fresh("bits"), word)
     stores = []
@@ -129,14 +143,17 @@ def _part(position: Expr, parts: int, part: int) -> Expr:
 
 
 def _position(view: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """Row-major position of an element; of 64 bits where one of constant shape needs them."""
-    elements = max(math.prod(buffer.static_shape or ()) for buffer in (view, source))
+    """Row-major position of an element; of 64 bits where 32 may not hold the last one."""
     position: Expr = const(0)
-    if elements > LARGEST_INT32:
+    if max(_most_elements(view), _most_elements(source)) > LARGEST_INT32:
         position, indices = const(0, int64), tuple(map(widened, indices))
     for index, stride in zip(indices, strides_of(view.shape, None), strict=True):
         position = binary("add", position, binary("mul", index, stride))
     return position
+
+
+def _most_elements(buffer: Buffer) -> int:
+    return math.prod(upper_bound(extent, NOTHING_KNOWN) for extent in buffer.shape)
 
 
 def _place(source: Buffer, position: Expr) -> tuple[Expr, ...]:

@@ -11,6 +11,8 @@ on them fits 32 bits, and what they contribute to an offset is widened where off
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Region
@@ -87,21 +89,23 @@ class _Widener:
         """Indices into a buffer, each as wide as its axis."""
         pairs = zip(indices, buffer.shape, strict=True)
         return tuple(
-            self.wide(index) if dtype_of_expr(extent) == int64 else index for index, extent in pairs
+            wide(index, self.values) if dtype_of_expr(extent) == int64 else index
+            for index, extent in pairs
         )
 
-    def wide(self, expr: Expr) -> Expr:
-        """The exact value of an integer expression, in 64 bits."""
-        if isinstance(expr, Var) and expr in self.values:
-            named = self.values[expr]
-            changes = any(isinstance(node, Binary) for node in walk(named))
-            return self.wide(named) if changes else widened(expr)
-        if isinstance(expr, Binary) and expr.op in _EXACT:
-            return binary(expr.op, self.wide(expr.a), self.wide(expr.b))
-        if isinstance(expr, Select):
-            return Select(expr.condition, self.wide(expr.a), self.wide(expr.b), int64)
-        if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int:
-            inner = dtype_of_expr(expr.a)
-            widens = expr.dtype.bits >= inner.bits and (inner.is_signed or expr.dtype == int64)
-            return self.wide(expr.a) if widens and inner.bits >= 32 else widened(expr)
-        return widened(expr)
+
+def wide(expr: Expr, values: Mapping[Var, Expr] = MappingProxyType({})) -> Expr:
+    """The exact value of an integer expression, in 64 bits."""
+    if isinstance(expr, Var) and expr in values:
+        named = values[expr]
+        changes = any(isinstance(node, Binary) for node in walk(named))
+        return wide(named, values) if changes else widened(expr)
+    if isinstance(expr, Binary) and expr.op in _EXACT:
+        return binary(expr.op, wide(expr.a, values), wide(expr.b, values))
+    if isinstance(expr, Select):
+        return Select(expr.condition, wide(expr.a, values), wide(expr.b, values), int64)
+    if isinstance(expr, Cast) and dtype_of_expr(expr.a).is_int:
+        inner = dtype_of_expr(expr.a)
+        widens = expr.dtype.bits >= inner.bits and (inner.is_signed or expr.dtype == int64)
+        return wide(expr.a, values) if widens and inner.bits >= 32 else widened(expr)
+    return widened(expr)

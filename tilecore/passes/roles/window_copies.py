@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import as_dtype, binary, dtype_of_expr
+from tilecore.ir.expr import binary
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, Hints, Intrinsic, Stmt
 from tilecore.ir.visit import map_stmts, walk_stmts
@@ -53,7 +53,7 @@ def matrix(windows: Windows, name: str) -> Buffer:
     batch, *_ = windows.image.shape
     rows = batch
     for extent in windows.outputs:
-        rows = binary("mul", rows, as_dtype(extent, dtype_of_expr(rows)))
+        rows = binary("mul", rows, extent)
     shape = (rows, windows.columns)
     return Buffer(name, shape, windows.image.dtype, Scope.GLOBAL, loc=windows.image.loc)
 
