@@ -35,8 +35,11 @@ PLACES = ("shared", "fragment")
 FORMS = tuple(itertools.product(PLACES, PLACES, (False, True), (False, True)))
 """(place of A, place of B, A is stored turned, B is stored turned)."""
 BACKENDS = ("cuda_ampere", "cuda_hopper", "rocm_cdna3")
-SIZES = {"whole tiles": (64, 48, 64, 128), "ragged": (24, 40, 32, 64), "wide": (128, 32, 32, 256)}
-"""(m, n, k, threads)."""
+SIZES = {
+    "whole tiles": (64, 48, 64, 128), "ragged": (24, 40, 32, 64), "wide": (128, 32, 32, 256),
+    "short": (64, 32, 20, 128), "shortest": (32, 16, 4, 64),
+}  # fmt: skip
+"""(m, n, k, threads); of the short ones some are too short for atoms on registers alone."""
 
 HEAD = """
 import tilecore.language as T
@@ -111,6 +114,12 @@ def check(types: str, sizes: str, backend: str, apart: bool) -> None:
 )
 def test_places_and_transposes(types: str, backend: str) -> None:
     check(types, "whole tiles", backend, apart=False)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operands_too_short_for_registers(backend: str) -> None:
+    """They go through shared memory, where a shorter atom may take them."""
+    check("fp32", "short", backend, apart=False)
 
 
 @pytest.mark.slow

@@ -88,9 +88,7 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
     before: list[Stmt] = []
     after: list[Stmt] = []
     atom, kind = _atom_and_sums(gemm, threads, context)
-    changes: dict[str, object] = {
-        "hints": with_hint(gemm.hints, "atom", "fma" if atom is None else atom.name)
-    }
+    changes: dict[str, object] = {}
     for field in ("a", "b"):
         operand: Region = getattr(gemm, field)
         in_place = atom is not None and _is_whole_fragment(operand)
@@ -101,6 +99,10 @@ def _gemm(gemm: Gemm, threads: int, names: Names, context: Context) -> Block:
         part = names.buffer(f"{operand.buffer.name}_part", static(operand), operand.dtype, scope)
         before += [Allocate(part, loc=gemm.loc), Copy(operand, whole(part), loc=gemm.loc)]
         changes[field] = whole(part)
+    gemm = dataclasses.replace(gemm, **changes)  # type: ignore[arg-type]
+    if atom is None and changes:  # in shared memory an atom may take what none took in registers
+        atom, kind = _atom_and_sums(gemm, threads, context)
+    changes = {"hints": with_hint(gemm.hints, "atom", "fma" if atom is None else atom.name)}
     if not _is_whole_fragment(gemm.c) or kind != gemm.c.dtype:
         part = names.buffer(f"{gemm.c.buffer.name}_part", static(gemm.c), kind, Scope.FRAGMENT)
         before.append(Allocate(part, loc=gemm.loc))
