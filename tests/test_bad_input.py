@@ -97,6 +97,62 @@ def test_wrong_device(backend: str) -> None:
     assert (y == 1).all()
 
 
+def without_memory() -> "dict[str, Any]":
+    """Tensors that torch makes, of the right type, shape and strides, with nothing behind them."""
+    torch = pytest.importorskip("torch")
+    fakes = pytest.importorskip("torch._subclasses.fake_tensor")
+    with fakes.FakeTensorMode():
+        fake = torch.ones(ROWS, COLS)
+    freed = torch.ones(ROWS, COLS)
+    freed.untyped_storage().resize_(0)
+    return {"fake": fake, "freed": freed}
+
+
+@pytest.mark.parametrize("backend", INSTALLED)
+@pytest.mark.parametrize("kind", ["fake", "freed"])
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_tensors_without_memory(backend: str, kind: str) -> None:
+    """Refused at a first call, and at one with facts that were met before."""
+    torch = pytest.importorskip("torch")
+    bad = without_memory()[kind]
+    for calls_before in (0, 1, 3):
+        kernel, x = make(backend), torch.ones(ROWS, COLS)
+        y = torch.ones(ROWS, COLS)
+        for _ in range(calls_before):
+            kernel(x, COLS, y)
+        for wrong in ((bad, COLS, y), (x, COLS, bad)):
+            with pytest.raises(ArgumentError, match="has no memory"):
+                kernel(*wrong)
+        kernel(x, COLS, y)
+        assert (y == 2).all()
+
+
+def test_tensors_of_a_transformation() -> None:
+    torch = pytest.importorskip("torch")
+    kernel, y = make("cpu_llvm"), ones()
+    with pytest.raises(ArgumentError, match="no memory of its own"):
+        torch.vmap(lambda x: kernel(x, COLS, y) or x)(torch.ones(2, ROWS, COLS))
+
+
+def test_empty_tensors_between_others() -> None:
+    """They may have no address at all; calls around them are as ever."""
+    torch = pytest.importorskip("torch")
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                Y[bx * 32 + i] = X[bx * 32 + i] + 1.0
+
+    kernel = tilecore.compile(main, "cpu_llvm")
+    for size in (0, 0, 0, 40, 0, 40, 40, 0, 7):
+        x, y = torch.ones(size), torch.ones(size)
+        kernel(x, y)
+        kernel(x.numpy(), y.numpy())
+        assert (y == 2).all()
+
+
 @pytest.mark.parametrize("backend", INSTALLED)
 def test_tile_too_large(backend: str) -> None:
     """With the limit, what was asked for, and the buffer's name."""

@@ -148,14 +148,19 @@ class ArgumentPlan:
         )
         return Signature(sizes, device, library, outputs, workspaces)
 
-    def check_alignment(self, views: Sequence[View]) -> None:
+    def check_addresses(self, views: Sequence[View]) -> None:
         """Check the addresses, which no signature covers.
 
         Raises:
-            ArgumentError: an address is not a multiple of `alignment_bytes`.
+            ArgumentError: there is none, or it is not a multiple of `alignment_bytes`.
         """
         for parameter, view in zip(self.parameters(len(views)), views, strict=True):
-            if isinstance(view, TensorView) and view.address % self.alignment_bytes:
+            if not isinstance(view, TensorView):
+                continue
+            if not view.address and 0 not in view.shape:  # storage given up, or never there
+                self._fail(f"{parameter.name} has no memory", "a tensor with storage",
+                           f"a null address from a {type(view.owner).__name__}")  # fmt: skip
+            if view.address % self.alignment_bytes:
                 self._fail(
                     f"{parameter.name} is misaligned",
                     f"an address that is a multiple of {self.alignment_bytes} bytes",

@@ -88,7 +88,7 @@ class KernelCaller:
             result = self._try_known(known, values, views)
             if result is not MISS:
                 return result
-        self.plan.check_alignment(views)
+        self.plan.check_addresses(views)
         return self._run(values, views, known, stream)
 
     def _try_recent(self, values: Sequence[Any]) -> Any:

@@ -55,10 +55,10 @@ def make_fast_call(
     """The fast functions for arguments with the facts of `values`.
 
     `careful` takes the positional and named arguments of calls with other facts. There are none
-    (the result is None) for a call that passes its outputs, and for tensors of libraries that can
-    only be read through an exchange protocol.
+    (the result is None) for a call that passes its outputs, for tensors of libraries that can only
+    be read through an exchange protocol, and for empty tensors, which may have no address.
     """
-    if len(values) != len(plan.inputs):
+    if len(values) != len(plan.inputs) or any(0 in getattr(view, "shape", ()) for view in views):
         return None
     kinds = tuple(_kind(view) for view in views)
     if "other" in kinds or any(type(v) is not np.ndarray for v, k in zip(values, kinds, strict=True)
@@ -171,9 +171,12 @@ def _body(
     if tests:
         lines += [f"    if not ({' and '.join(tests)}):", f"        {on_miss}"]
     lines += taken
-    if plan.alignment_bytes > 1 and taken:
-        addresses = " | ".join(name for name in passed.values() if name.startswith("p"))
-        lines += [f"    if ({addresses}) & {plan.alignment_bytes - 1}:", f"        {on_miss}"]
+    if taken:  # no memory, or memory that wide accesses do not fit
+        pointers = [name for name in passed.values() if name.startswith("p")]
+        misfit = f"not ({' and '.join(pointers)})"
+        if plan.alignment_bytes > 1:
+            misfit += f" or ({' | '.join(pointers)}) & {plan.alignment_bytes - 1}"
+        lines += [f"    if {misfit}:", f"        {on_miss}"]
     outputs = plan.program.outputs
     made = len(outputs) + len(plan.program.workspaces)
     lines += [f"    m{index} = make{index}()" for index in range(made)]

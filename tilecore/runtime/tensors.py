@@ -122,8 +122,15 @@ def _view_torch(tensor: Any) -> TensorView:
         raise ArgumentError("tensor is not strided", expected="torch.strided", got=tensor.layout)
     if tensor.is_neg() or tensor.is_conj():
         raise ArgumentError("tensor is a lazy negation", hint="call resolve_conj().resolve_neg()")
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError as error:  # a tensor of a transformation stands for others
+        raise ArgumentError(
+            "tensor has no memory of its own", got=type(tensor).__name__,
+            hint="call the kernel on plain tensors, or wrap it as a torch operator",
+        ) from error  # fmt: skip
     return TensorView(
-        tensor.data_ptr(),
+        address,
         tuple(tensor.shape),
         tensor.stride(),
         _torch_dtype_name(tensor.dtype),

@@ -1,0 +1,419 @@
+"""Random programs around pipelined contractions, made from a seed.
+
+What plans of a target are chosen by is drawn: tiles that matrix units take or not, operands of many
+dtypes, turned, sliced, viewed, shared by several contractions or held in registers, chained
+contractions, elementwise work, reductions, atomics and conditions in the loop, loops that begin late,
+end early or run no round, several loops, blocks that are more than a device has places for. Values are
+small whole numbers that every dtype in use holds, so that results are the same bit by bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from tilecore.ir.dtypes import dtype_of, numpy_dtype
+
+OPERANDS = (
+    "float16", "float16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "float32",
+)  # fmt: skip
+NARROW = ("float8_e4m3fn", "float8_e5m2")
+WARP_TILES = ((64, 64, 32), (128, 64, 64), (64, 128, 64), (128, 128, 32), (64, 32, 64), (64, 96, 64))
+ODD_TILES = (
+    (48, 72, 40), (192, 24, 16), (16, 16, 16), (32, 48, 24), (80, 40, 48), (64, 20, 32), (17, 33, 9),
+    (64, 88, 72), (24, 64, 64), (128, 8, 32), (8, 128, 16), (64, 40, 128),
+)  # fmt: skip
+ROUNDS = 8  # of a table that a loop reads
+
+
+@dataclass(frozen=True, slots=True)
+class MixedProgram:
+    """A program's text and how it is called.
+
+    Attributes:
+        lines: of the kernel's body.
+        head: up to the kernel's body.
+        sizes: M, N, K of the tensors.
+        operand: dtype of A, B and V.
+        shapes: of A, B, V.
+        seed: it came from.
+        threads: that it is made for.
+        stages: that it is made for.
+    """
+
+    lines: tuple[str, ...]
+    head: str
+    sizes: tuple[int, int, int]
+    operand: str
+    shapes: tuple[tuple[int, int], ...]
+    seed: int
+    threads: int
+    stages: int
+
+    @property
+    def text(self) -> str:
+        """The module that makes it."""
+        body = "".join(f"            {line}\n" for line in self.lines)
+        return f"{self.head}{body}\n    return main\n"
+
+    def arguments(self) -> list[np.ndarray]:
+        """Inputs and zeroed outputs, the same at each call."""
+        rng = np.random.default_rng(self.seed)
+        m, n, _ = self.sizes
+        operand = numpy_dtype(dtype_of(self.operand))
+        inputs = [rng.integers(-2, 3, shape).astype(operand) for shape in self.shapes]
+        x = rng.integers(-4, 5, (m, n)).astype(np.float32)
+        table = rng.integers(0, 4, ROUNDS).astype(np.int32)
+        outputs = [np.zeros((m, n), np.float32), np.zeros(m, np.int32), np.zeros((m, n), np.float32)]
+        return [*inputs, x, table, *outputs]
+
+
+OUTPUTS = 3  # the last arguments
+
+
+def indented(lines: list[str]) -> list[str]:
+    """The lines one level deeper."""
+    return [f"    {line}" for line in lines]
+
+
+def clamped(text: str, limit: int) -> str:
+    """The expression kept within a limit."""
+    return f"T.max(T.min({text}, {limit}), {-limit})"
+
+
+class Maker:
+    """Draws one program."""
+
+    def __init__(self, seed: int, largest: int = 260) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.calm = rng.random() < 0.5  # little that keeps matrix units and copy engines away
+        self.operand = rng.choice(OPERANDS[:4] if self.calm and rng.random() < 0.8 else OPERANDS)
+        self.tile = rng.choice(WARP_TILES if self.calm or rng.random() < 0.3 else ODD_TILES)
+        self.turned = self.chance(0.2), rng.random() < 0.5
+        bm, bn, bk = self.tile
+        aligned = self.calm or rng.random() < 0.5
+        grain = 16 if aligned else 1
+        self.sizes = tuple(
+            max(1, -(-rng.randint(1, min(largest, 3 * extent)) // grain) * grain)
+            for extent in (bm, bn, 2 * bk)
+        )
+        self.limit = 4 if self.operand in NARROW else 8
+        self.accum = "int32" if self.operand == "int8" else "float32"
+        self.keeps_half = self.chance(0.35)
+        self.chains = rng.random() < 0.4
+        self.number = 0
+        self.fragments = ["acc", "other"]
+
+    def chance(self, share: float) -> bool:
+        """Whether something unusual happens."""
+        return self.rng.random() < share * (0.3 if self.calm else 1)
+
+    def name(self, stem: str) -> str:
+        """A name of its own."""
+        self.number += 1
+        return f"{stem}{self.number}"
+
+    # --- expressions and elementwise work -----------------------------------------------------
+
+    def value(self, i: str = "i", j: str = "j", depth: int = 2) -> str:
+        """A small float32 or int32 value at coordinates of (BM, BN)."""
+        rng = self.rng
+        if depth == 0 or self.chance(0.4):
+            tile = rng.choice(self.fragments)
+            return rng.choice([
+                f"{tile}[{i}, {j}]", f"{tile}[{i}, {j}]", f"row[{i}]", f"col[{j}]", "n", "2",
+                f"T.cast({i} - {j}, 'int32')", f"kept[{i}, {j}]", f"kept[BM - 1 - {i}, {j}]",
+                f"kept[{i}, ({j} + 3) % BN]", f"T.cast(X[by * BM + {i}, bx * BN + {j}], 'int32')",
+            ])  # fmt: skip
+        x, y = self.value(i, j, depth - 1), self.value(i, j, depth - 1)
+        return rng.choice([
+            f"({x} + {y})", f"({x} - {y})", f"T.max({x}, {y})", f"T.min({x}, {y})",
+            f"T.if_then_else({x} > {y}, {x}, {y})", f"T.if_then_else(({i} + {j}) % 3 == 0, {x}, 1)",
+        ])  # fmt: skip
+
+    def elementwise(self) -> list[str]:
+        """A nest that writes one of the tiles."""
+        rng = self.rng
+        target = rng.choice([*self.fragments, *self.fragments, "kept", "row", "col"])
+        if target == "row":
+            return ["for i in T.Parallel(BM):", f"    row[i] = {clamped('row[i] * 2 + 1', 40)}"]
+        if target == "col":
+            return ["for j in T.Parallel(BN):", f"    col[j] = {clamped('col[j] - n', 40)}"]
+        value = self.value()
+        if target == "kept":
+            value = value.replace("kept[BM - 1 - i, j]", "1").replace("kept[i, (j + 3) % BN]", "2")
+            bound = clamped(f"T.cast({value}, 'float32')", self.limit)
+            head = "for j, i in T.Parallel(BN, BM):" if self.chance(0.3) else ""
+            return [head or "for i, j in T.Parallel(BM, BN):", f"    kept[i, j] = {bound}"]
+        bound = clamped(f"{target}[i, j] + {value}" if self.chance(0.5) else value, 40)
+        store = f"{target}[i, j] = T.cast({bound}, '{self.accum}')"
+        if self.chance(0.2):
+            test = rng.choice(["(i + j) % 2 == 0", "j < BM // 2", "kept[i, j] > 0", "i >= n"])
+            return ["for i, j in T.Parallel(BM, BN):", f"    if {test}:", f"        {store}"]
+        return ["for i, j in T.Parallel(BM, BN):", f"    {store}"]
+
+    def reduction(self) -> list[str]:
+        """A reduction of a tile to its rows or columns."""
+        rng = self.rng
+        source = rng.choice(self.fragments)
+        op = rng.choice(["sum", "max", "min", "absmax"])
+        if op == "sum":  # no sum of unbounded terms
+            bound = ["for i, j in T.Parallel(BM, BN):",
+                     f"    {source}[i, j] = {clamped(f'{source}[i, j]', 40)}"]  # fmt: skip
+        else:
+            bound = []
+        target, dim, extent, at = rng.choice([("row", 1, "BM", "i"), ("col", 0, "BN", "j")])
+        return [
+            *bound,
+            f"T.reduce_{op}({source}, {target}, dim={dim}, clear={self.chance(0.5)})",
+            f"for {at} in T.Parallel({extent}):",
+            f"    {target}[{at}] = {clamped(f'{target}[{at}]', 40)}",
+        ]
+
+    def move(self) -> list[str]:
+        """Copies among tiles and global memory, scans, atomics."""
+        rng = self.rng
+        source = rng.choice(self.fragments)
+        kind = rng.randint(0, 7)
+        bound = ["for i, j in T.Parallel(BM, BN):",
+                 f"    {source}[i, j] = {clamped(f'{source}[i, j]', self.limit)}"]  # fmt: skip
+        if kind == 0:
+            return [*bound, f"T.copy({source}, kept)"]
+        if kind == 1:
+            return [f"T.copy(kept, {source})"]
+        if kind == 2:
+            return [f"T.copy(X[by * BM, bx * BN], {source})"]
+        if kind == 3:
+            return ["T.copy(X[by * BM, bx * BN], kept)"]
+        if kind == 4:
+            return ["for i in T.Parallel(BM):", "    if by * BM + i < M:",
+                    "        T.atomic_add(D[by * BM + i], T.cast(row[i], 'int32'))"]  # fmt: skip
+        if kind == 5:
+            return [*bound, f"T.atomic_add(E[by * BM, bx * BN], {source})"
+                    if self.accum == "float32" else f"T.copy({source}, C[by * BM, bx * BN])"]  # fmt: skip
+        if kind == 6:
+            return [f"T.copy({source}, C[by * BM, bx * BN])",
+                    f"T.copy(C[by * BM, bx * BN], {rng.choice(self.fragments)})"]  # fmt: skip
+        return [f"T.fill({rng.choice(['kept', source])}, {rng.randint(-2, 2)})"]
+
+    def statement(self, depth: int = 1) -> list[str]:
+        """Work that all lanes do on what is there."""
+        kinds = [self.elementwise, self.elementwise, self.reduction, self.move]
+        if depth and self.chance(0.25):
+            return self.nested(depth)
+        return self.rng.choice(kinds)()
+
+    def nested(self, depth: int) -> list[str]:
+        """A condition or a loop around work."""
+        rng = self.rng
+        index = self.name("q")
+        head, before = rng.choice([
+            ("if bx % 2 == 0:", []), ("if n > 2:", []), ("if table[by % 8] > 1:", []),
+            (f"for {index} in T.serial(2):", []), (f"for {index} in T.serial(table[bx % 8]):", []),
+            (f"for {index} in T.unroll(2):", []), ("while n < 6:", ["n += 2"]),
+            ("if kept[0, 0] > 0:", []),
+        ])  # fmt: skip
+        return [head, *indented([*before, *self.statement(depth - 1)])]
+
+    # --- the loops ----------------------------------------------------------------------------
+
+    def loads(self, step: str) -> list[str]:
+        """Copies of a round's tiles of A and B."""
+        rng = self.rng
+        at = f"{step} * BK"
+        if self.chance(0.1):
+            at = f"table[{step} % {ROUNDS}] * BK"  # where it begins is loaded
+        a = f"A[{at}, by * BM]" if self.turned[0] else f"A[by * BM, {at}]"
+        b = f"B[bx * BN, {at}]" if self.turned[1] else f"B[{at}, bx * BN]"
+        lines = [f"T.copy({a}, a)", f"T.copy({b}, b)"]
+        if self.chance(0.15):
+            lines.reverse()
+        if self.chance(0.2):
+            change = rng.choice(["-{x}", "T.max({x}, 0)", "{x} * {x}"])
+            target, extents, at = rng.choice([("a", self.shape_a(), "i, l"), ("b", self.shape_b(), "i, l")])
+            work = change.format(x=f"{target}[{at}]")
+            lines += [f"for {at} in T.Parallel{extents}:",
+                      f"    {target}[{at}] = {clamped(work, self.limit)}"]  # fmt: skip
+        return lines
+
+    def shape_a(self) -> str:
+        """Of the shared tile of A."""
+        return "(BK, BM)" if self.turned[0] else "(BM, BK)"
+
+    def shape_b(self) -> str:
+        """Of the shared tile of B."""
+        return "(BN, BK)" if self.turned[1] else "(BK, BN)"
+
+    def contraction(self) -> list[str]:
+        """One or several contractions of the round's tiles."""
+        rng = self.rng
+        way = f"transpose_A={self.turned[0]}, transpose_B={self.turned[1]}"
+        policy = rng.choice(["", "", "", ", policy=T.GemmWarpPolicy.FullRow",
+                             ", policy=T.GemmWarpPolicy.FullCol"])  # fmt: skip
+        way += policy
+        lines: list[str] = []
+        if self.keeps_half and not self.turned[0]:
+            change = rng.choice(["half[i, l] * 2", "T.max(half[i, l], 0)", "half[i, l] + row[i]"])
+            lines += ["T.copy(a, half)", "for i, l in T.Parallel(BM, BK):",
+                      f"    half[i, l] = {clamped(change, self.limit)}",
+                      f"T.gemm(half, b, acc, {way})"]  # fmt: skip
+        else:
+            lines += [f"T.gemm(a, b, acc, {way})"]
+        if self.chance(0.35):
+            clear = rng.choice(["", ", clear_accum=True", f", clear_accum=n > {rng.randint(0, 3)}"])
+            lines += [f"T.gemm(a, b, other, {way}{clear})"]
+        if self.chains:
+            lines += [
+                f"T.gemm(a, b, scores, {way}, clear_accum=True)",
+                *(["T.reduce_max(scores, part, dim=1)"] if self.chance(0.6) else ["T.fill(part, 3)"]),
+                "for i, j in T.Parallel(BM, BN):",
+                f"    scores[i, j] = {clamped(rng.choice(['scores[i, j] - part[i]', 'scores[i, j]']), 2)}",
+                *(["for i in T.Parallel(BM):", f"    row[i] = {clamped('row[i] + part[i]', 9)}"]
+                  if self.chance(0.5) else []),
+                *(["for i, j in T.Parallel(BM, BD):",
+                   "    out[i, j] = T.if_then_else(part[i] > 3, out[i, j], -out[i, j])"]
+                  if self.chance(0.5) else []),
+                "T.copy(scores, weights)",
+                f"T.gemm(weights, v, out{policy})",
+            ]  # fmt: skip
+        return lines
+
+    def main_loop(self) -> list[str]:
+        """A pipelined loop over rounds."""
+        rng = self.rng
+        step = self.name("k")
+        whole = [("0", "T.ceildiv(K, BK)")] * (12 if self.calm else 3)
+        begin, end = rng.choice([
+            *whole, ("0", "table[by % 8]"), ("bx", "bx + 3"), ("0", "by"), ("1", "T.ceildiv(K, BK) + 1"),
+            ("0", "T.min(by + 1, T.ceildiv(K, BK))"), ("table[0]", "T.ceildiv(K, BK)"),
+        ])  # fmt: skip
+        inside = self.loads(step)
+        if self.chains:
+            inside.insert(rng.randint(1, 2), f"T.copy(V[{step} * BN, 0], v)")
+        body = self.contraction()
+        if self.chance(0.2):
+            test = rng.choice([f"{step} % 2 == 0", f"table[{step} % 8] > 0", "bx < 1", "n < 9"])
+            body = [f"if {test}:", *indented(body)]
+        if self.chance(0.12):
+            leave = rng.choice(["break", "continue"])
+            body = [f"if table[{step} % {ROUNDS}] == 3:", f"    {leave}", *body]
+        inside += body
+        for _ in range(rng.choice([0, 0, 0, 1] if self.calm else [0, 0, 1, 1, 2])):
+            work = self.statement(0)
+            if self.chance(0.3):
+                work = [f"if {step} % 2 == 1:", *indented(work)]
+            top = [at for at, line in enumerate(inside) if not line.startswith((" ", "else"))]
+            place = rng.choice([len(inside), len(inside), rng.choice(top)])
+            inside[place:place] = work
+        if self.chance(0.1):
+            inside += ["n += 1"]
+        head = f"for {step} in T.Pipelined({begin}, {end}, num_stages=num_stages):"
+        lines = [head, *indented(inside)]
+        if self.chance(0.1):
+            lines = [f"for {self.name('o')} in T.serial(2):", *indented(lines)]
+        names = ["acc", "other", *(["out"] if self.chains else [])]
+        for name in names:
+            extent = "BD" if name == "out" else "BN"
+            lines += [f"for i, j in T.Parallel(BM, {extent}):",
+                      f"    {name}[i, j] = {clamped(f'{name}[i, j]', 40)}"]  # fmt: skip
+        return lines
+
+    # --- the whole ----------------------------------------------------------------------------
+
+    def body(self) -> list[str]:
+        """The kernel's statements."""
+        kind, accum = self.operand, self.accum
+        lines = [
+            f"a = T.alloc_shared({self.shape_a()}, '{kind}')",
+            f"b = T.alloc_shared({self.shape_b()}, '{kind}')",
+            f"kept = T.alloc_shared((BM, BN), '{kind}')",
+            *(f"{name} = T.alloc_fragment((BM, BN), '{accum}')" for name in ("acc", "other")),
+            f"row = T.alloc_fragment((BM,), '{accum}')",
+            f"col = T.alloc_fragment((BN,), '{accum}')",
+            "n = T.alloc_var('int32', init=1)",
+            "T.clear(acc)", "T.fill(other, 1)", "T.fill(row, 1)", "T.clear(col)",
+            "T.copy(X[by * BM, bx * BN], kept)",
+        ]  # fmt: skip
+        if self.keeps_half:
+            lines.append(f"half = T.alloc_fragment((BM, BK), '{kind}')")
+        if self.chains:
+            lines += [
+                f"v = T.alloc_shared((BN, BD), '{kind}')",
+                f"scores = T.alloc_fragment((BM, BN), '{accum}')",
+                f"weights = T.alloc_fragment((BM, BN), '{kind}')",
+                f"out = T.alloc_fragment((BM, BD), '{accum}')",
+                f"part = T.alloc_fragment((BM,), '{accum}')",
+                "T.clear(out)",
+            ]
+        if self.chance(0.15):
+            lines += ["T.clear(a)", "T.fill(b, 1)"]
+        if self.chance(0.2):
+            lines.append(f"T.use_swizzle({self.rng.randint(1, 4)})")
+        for _ in range(self.rng.choice([0, 0, 1, 2])):
+            lines += self.statement()
+        for _ in range(self.rng.choice([1, 1, 1, 2])):
+            lines += self.main_loop()
+        for _ in range(self.rng.choice([0, 1, 2])):
+            lines += self.statement()
+        if self.chains:
+            lines += ["for i, j in T.Parallel(BM, BN):",
+                      "    other[i, j] = other[i, j] + acc[i, j]",
+                      "T.copy(out, C[by * BM, bx * BN])" if self.tile[1] == self.depth
+                      else "T.reduce_max(out, row, dim=1, clear=False)"]  # fmt: skip
+        lines += ["for i, j in T.Parallel(BM, BN):",
+                  "    if by * BM + i < M and bx * BN + j < N:",
+                  "        E[by * BM + i, bx * BN + j] = T.cast(acc[i, j] + other[i, j] * 3 + n, 'float32')",
+                  "for i in T.Parallel(BM):", "    if by * BM + i < M:",
+                  "        T.atomic_add(D[by * BM + i], T.cast(row[i], 'int32'))"]  # fmt: skip
+        if not self.chains:
+            lines.append("T.copy(acc, C[by * BM, bx * BN])")
+        return lines
+
+    def make(self) -> MixedProgram:
+        """The program."""
+        m, n, k = self.sizes
+        bm, bn, bk = self.tile
+        self.depth = bn if self.chance(0.5) else self.rng.choice([32, 64, 16])
+        if not self.chains:
+            self.depth = bn
+        lines = self.body()
+        rows = max(1, -(-k // bk)) * bn
+        shapes = (
+            (k, m) if self.turned[0] else (m, k),
+            (n, k) if self.turned[1] else (k, n),
+            (rows, self.depth),
+        )
+        head = f"""\
+import tilecore.language as T
+
+M, N, K, BM, BN, BK, BD = {m}, {n}, {k}, {bm}, {bn}, {bk}, {self.depth}
+
+
+def make(num_stages, threads):
+    @T.prim_func
+    def main(
+        A: T.Tensor({shapes[0]}, "{self.operand}"),
+        B: T.Tensor({shapes[1]}, "{self.operand}"),
+        V: T.Tensor({shapes[2]}, "{self.operand}"),
+        X: T.Tensor((M, N), "float32"),
+        table: T.Tensor(({ROUNDS},), "int32"),
+        C: T.Tensor((M, N), "float32"),
+        D: T.Tensor((M,), "int32"),
+        E: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bx, by):
+"""
+        warpgroups = [128, 128, 256, 256, 384, 512]
+        threads = self.rng.choice(warpgroups + ([] if self.calm else [32, 64, 96, 160]))
+        stages = self.rng.choice([0, 1, 2, 2, 3, 3, 4])
+        return MixedProgram(
+            tuple(lines), head, self.sizes, self.operand, shapes, self.seed, threads, stages
+        )
+
+
+def mixed_program(seed: int, largest: int = 260) -> MixedProgram:
+    """The program of a seed."""
+    return Maker(seed, largest).make()
