@@ -150,3 +150,38 @@ def test_both_thread_runtimes_take_as_many_as_they_are_told(runtime: str, thread
     # The calling thread works, too; the pool starts no more threads than it finds idle ones.
     least = min(threads - 1, 1) if runtime == "pool" else threads - 1
     assert least <= started <= threads - 1
+
+
+FORKED = """
+import sys
+sys.path.insert(0, {folder!r})
+import os, signal
+import numpy as np
+from cpu_programs import build, call
+x = np.zeros(1000, np.int32)
+call({text!r}, x)
+def run_in_child(text, depth):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.alarm(60)
+    y = np.zeros(1000, np.int32)
+    call(text, y)
+    below = run_in_child(text, depth - 1) if depth else 0
+    os._exit(below if (y == 1).all() else 3)
+assert run_in_child({text!r}, 1) == 0  # and a fork of the fork
+assert run_in_child({text!r}.replace("p()", "q()").replace("program p", "program q"), 0) == 0
+call({text!r}, x)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("runtime", ["", "pool"], ids=["openmp", "pool"])
+def test_kernels_run_in_a_process_forked_after_others_ran(runtime: str) -> None:
+    """It has none of its parent's threads, and must not wait for them."""
+    child = FORKED.format(folder=os.path.dirname(__file__), text=WHO.format(n=1000))
+    environment = {**os.environ, "OMP_NUM_THREADS": "4", "TILECORE_CPU_THREADS": runtime}
+    done = subprocess.run(
+        [sys.executable, "-c", child], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from tilecore.ir.signature import program_arguments
 from .diagnostics import callback_symbols, take_failure
 from .entry import ENTRY, WORKSPACE
 from .jit import LoadedCode, load_object
-from .threads import available_cores, requested_threads, runtime_symbols
+from .threads import available_cores, requested_threads, runtime_symbols, team_limit
 
 _PAGE = 4096
 _LARGE_PAGE = 2 << 20
@@ -113,7 +113,8 @@ class CpuLauncher:
             self._workspace if isinstance(self._workspace, int) else self._workspace(*arguments)
         )
         memory, workspace = scratch.reserve(self._scratch_bytes, self._threads, wanted)
-        self._call(memory, scratch.bytes_per_thread, self._threads, workspace, *arguments)
+        limit = team_limit(self._threads)
+        self._call(memory, scratch.bytes_per_thread, limit, workspace, *arguments)
         _free_scratch.append(scratch)
         if self._has_assert:
             failure = take_failure()

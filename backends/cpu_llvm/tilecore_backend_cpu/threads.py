@@ -60,6 +60,31 @@ def requested_threads() -> int:
     return max(1, int(text)) if text.isdigit() else available_cores()
 
 
+class _Fork:
+    """Whether this process was forked from one whose team may have been at work.
+
+    A fork has none of its parent's threads, yet both runtimes believe in theirs and would wait for
+    them forever.
+    """
+
+    lost_team = False
+
+    @classmethod
+    def in_child(cls) -> None:
+        """Called in every forked process."""
+        if runtime_symbols.cache_info().currsize or _loaded_runtime() is not None:
+            cls.lost_team = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Fork.in_child)
+
+
+def team_limit(most: int) -> int:
+    """The number of threads that a launch may use: `most`, in forked processes one."""
+    return 1 if _Fork.lost_team else most
+
+
 @lru_cache(maxsize=1)
 def _pool_symbols() -> dict[str, int]:
     callbacks = _pool_callbacks()
