@@ -197,6 +197,24 @@ def test_names_that_generated_code_reserves(backend: str) -> None:
     assert (out == 2).all()
 
 
+@pytest.mark.parametrize("backend", INSTALLED)
+def test_names_beyond_ascii(backend: str) -> None:
+    """Python's names may have any letters; here they also differ only in one of them."""
+
+    @T.prim_func
+    def größe(é: T.Tensor((64,), "float32"), ê: T.Tensor((64,), "float32"), βάρος: T.float32):
+        with T.Kernel(2, threads=32) as блок:
+            длина = T.alloc_shared((32,), "float32")
+            T.copy(é[блок * 32], длина)
+            for 数 in T.Parallel(32):
+                T.device_assert(длина[数] < 9, "ça ne va pas")
+                ê[блок * 32 + 数] = длина[数] + βάρος
+
+    out = np.zeros(64, np.float32)
+    tilecore.compile(größe, backend, device=DEVICES[backend])(ones(64), out, 2.0)
+    assert (out == 3).all()
+
+
 def register(name: str, **members: Any) -> None:
     made = {key: hookimpl(value) for key, value in members.items()}
     manager.register_backend(name, types.SimpleNamespace(**made))

@@ -15,6 +15,7 @@ from tilecore.ir.signature import Argument, program_arguments
 from .builder import FunctionWriter, ModuleWriter, Value
 from .expressions import index
 from .host import detect_host
+from .llvm_types import plain_name
 from .shared_tiles import LEAST_USERS, SharedTile
 from .state import Arena, BlockState
 from .vector_math import VectorMath
@@ -62,7 +63,7 @@ def emit_workspace(module: ModuleWriter, program: Program, launches: list[Launch
     w = module.function(
         WORKSPACE,
         "i64",
-        [(parameter_type(argument), f"arg.{argument.name}") for argument in everything],
+        [(parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything],
     )
     by_name = dict(zip((a.name for a in everything), w.parameters, strict=True))
     state = _host_state(w, by_name)
@@ -91,7 +92,7 @@ def emit_entry(module: ModuleWriter, program: Program, launches: list[Launch]) -
     everything = program_arguments(program)
     parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
     parameters.append(("ptr", "workspace"))
-    parameters += [(parameter_type(argument), f"arg.{argument.name}") for argument in everything]
+    parameters += [(parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything]
     w = module.function(ENTRY, "void", parameters)
     by_name = dict(zip((a.name for a in everything), w.parameters[4:], strict=True))
     for launch in launches:

@@ -39,6 +39,7 @@ from .fusion import Fuser
 from .gemm_kernels import GemmEmitter, emit_tile_config, emit_tile_release
 from .gemm_steps import StepEmitter
 from .host import HostCpu
+from .llvm_types import plain_name
 from .readers import flushed_buffers, mentions
 from .scheduling import BufferPlan, gemm_plan, plan_buffers
 from .shared_tiles import TileStore, find_shared_tiles
@@ -107,7 +108,7 @@ class _Worker:
         gemm: GemmEmitter,
     ) -> None:
         self.kernel, self.arguments, self.cpu = kernel, arguments, cpu
-        self.name = f"{kernel.name}_worker"
+        self.name = f"{plain_name(kernel.name)}_worker"
         self.w = module.function(self.name, "void", [("ptr noalias", "record")])
         self.arena = Arena()
         self.plan: BufferPlan = plan_buffers(kernel, cpu)

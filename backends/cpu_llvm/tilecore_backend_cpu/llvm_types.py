@@ -90,3 +90,8 @@ class Loop:
     def carry(self, values: Sequence[Value]) -> None:
         """Set what the carried values are in the next step."""
         self.next_values = list(values)
+
+
+def plain_name(name: str) -> str:
+    """A name of LLVM IR for an author's name; others than ASCII letters become ``$`` and a code."""
+    return "".join(c if c.isascii() else f"${ord(c):x}." for c in name)
