@@ -8,7 +8,8 @@ import pytest
 import tilecore
 import tilecore.language as T
 from tilecore.errors import ArgumentError, LanguageError
-from tilecore.language.jit import freeze, is_eager
+from tilecore.language.jit import is_eager
+from tilecore.language.jit_keys import freeze
 
 RNG = np.random.default_rng(5)
 
@@ -237,3 +238,116 @@ def test_keys_tell_types_apart():
     assert freeze(0.0) != freeze(-0.0)
     assert freeze(T.dynamic("m")) == freeze(T.dynamic("m"))
     assert freeze(T.dynamic("m")) != freeze(T.dynamic("m", multiple_of=8))
+
+
+# --- what a kept kernel depends on ------------------------------------------------------------
+
+OUTER = 2
+TABLE = [1, 2]
+
+
+@T.macro
+def outer_of_a_macro(y):
+    y[1] = OUTER
+
+
+def helper():
+    return TABLE[0]
+
+
+class Settings:
+    """An author's own options, compared by identity."""
+
+    value = 2
+
+
+@tilecore.jit(device="reference")
+def eager_values(y, c):
+    y: T.Tensor[[4], T.float32]
+    with T.Kernel(1, threads=32):
+        y[0] = float(getattr(c, "value", c))
+        outer_of_a_macro(y)
+        y[2] = helper()
+
+
+@tilecore.jit(device="reference")
+def factory_values(c):
+    @T.prim_func
+    def main(y: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=32):
+            y[0] = float(getattr(c, "value", c))
+            outer_of_a_macro(y)
+            y[2] = helper()
+
+    return main
+
+
+def eager_result(c) -> list[float]:
+    y = np.zeros(4, np.float32)
+    eager_values(y, c)
+    return y[:3].tolist()
+
+
+def factory_result(c) -> list[float]:
+    y = np.zeros(4, np.float32)
+    factory_values(c)(y)
+    return y[:3].tolist()
+
+
+both_styles = pytest.mark.parametrize("result", [eager_result, factory_result])
+
+
+@both_styles
+@pytest.mark.parametrize("kind", [int, float, np.float32, np.float64, np.int64, np.int8])
+def test_numbers_of_every_type_are_told_apart(result, kind):
+    for _ in range(2):
+        assert [result(kind(value))[0] for value in (2, 3, 2)] == [2, 3, 2]
+
+
+@both_styles
+def test_arguments_that_change_are_read_again(result):
+    settings = Settings()
+    for value in (2, 5, 2):
+        settings.value = value
+        assert result(settings)[0] == value
+
+
+def test_a_factory_reads_the_elements_that_a_tensor_has_now():
+    one = np.array(4.0)
+    assert factory_result(one)[0] == 4
+    one[...] = 9
+    assert factory_result(one)[0] == 9
+
+
+@both_styles
+def test_values_from_outside_are_those_of_the_call(result, monkeypatch):
+    assert result(1) == [1, 2, 1]
+    monkeypatch.setitem(globals(), "OUTER", 7)
+    assert result(1) == [1, 7, 1]
+    monkeypatch.setitem(globals(), "TABLE", [8])
+    assert result(1) == [1, 7, 8]
+    TABLE[0] = 9
+    assert result(1) == [1, 7, 9]
+    monkeypatch.undo()
+    assert result(1) == [1, 2, 1]
+
+
+def test_variables_of_enclosing_functions_are_those_of_the_call():
+    scale = 2
+
+    @tilecore.jit(device="reference")
+    def scaled(y):
+        y: T.Tensor[[4], T.float32]
+        with T.Kernel(1, threads=32):
+            y[0] = scale
+
+    y = np.zeros(4, np.float32)
+    for scale in (2, 3, 2):
+        scaled(y)
+        assert y[0] == scale
+
+
+def test_nothing_is_compiled_twice_for_the_same_values():
+    assert factory_values(1) is factory_values(1)
+    assert factory_values(np.float32(1)) is factory_values(np.float32(1))
+    assert factory_values(1) is not factory_values(True)

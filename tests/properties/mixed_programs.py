@@ -1,10 +1,10 @@
 """Random programs around pipelined contractions, made from a seed.
 
-What plans of a target are chosen by is drawn: tiles that matrix units take or not, operands of many
-dtypes, turned, sliced, viewed, shared by several contractions or held in registers, chained
-contractions, elementwise work, reductions, atomics and conditions in the loop, loops that begin late,
-end early or run no round, several loops, blocks that are more than a device has places for. Values are
-small whole numbers that every dtype in use holds, so that results are the same bit by bit.
+What plans of a target are chosen by is drawn: tiles that matrix units take or not, operands of
+many dtypes, turned, shared by several contractions or held in registers, chained contractions,
+elementwise work, reductions, atomics and conditions in the loop, loops that begin late, end early
+or run no round, several loops. Values are small whole numbers that every dtype in use holds, so
+that results are the same bit by bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
+from mixed_tiles import ROUNDS, TileWork, clamped, indented
 
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
@@ -20,12 +21,13 @@ OPERANDS = (
     "float16", "float16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "float32",
 )  # fmt: skip
 NARROW = ("float8_e4m3fn", "float8_e5m2")
-WARP_TILES = ((64, 64, 32), (128, 64, 64), (64, 128, 64), (128, 128, 32), (64, 32, 64), (64, 96, 64))
-ODD_TILES = (
-    (48, 72, 40), (192, 24, 16), (16, 16, 16), (32, 48, 24), (80, 40, 48), (64, 20, 32), (17, 33, 9),
-    (64, 88, 72), (24, 64, 64), (128, 8, 32), (8, 128, 16), (64, 40, 128),
+WARP_TILES = (
+    (64, 64, 32), (128, 64, 64), (64, 128, 64), (128, 128, 32), (64, 32, 64), (64, 96, 64),
 )  # fmt: skip
-ROUNDS = 8  # of a table that a loop reads
+ODD_TILES = (
+    (48, 72, 40), (192, 24, 16), (16, 16, 16), (32, 48, 24), (80, 40, 48), (64, 20, 32),
+    (17, 33, 9), (64, 88, 72), (24, 64, 64), (128, 8, 32), (8, 128, 16), (64, 40, 128),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +68,15 @@ class MixedProgram:
         inputs = [rng.integers(-2, 3, shape).astype(operand) for shape in self.shapes]
         x = rng.integers(-4, 5, (m, n)).astype(np.float32)
         table = rng.integers(0, 4, ROUNDS).astype(np.int32)
-        outputs = [np.zeros((m, n), np.float32), np.zeros(m, np.int32), np.zeros((m, n), np.float32)]
+        shapes = (((m, n), np.float32), ((m,), np.int32), ((m, n), np.float32))
+        outputs = [np.zeros(shape, kind) for shape, kind in shapes]
         return [*inputs, x, table, *outputs]
 
 
 OUTPUTS = 3  # the last arguments
 
 
-def indented(lines: list[str]) -> list[str]:
-    """The lines one level deeper."""
-    return [f"    {line}" for line in lines]
-
-
-def clamped(text: str, limit: int) -> str:
-    """The expression kept within a limit."""
-    return f"T.max(T.min({text}, {limit}), {-limit})"
-
-
-class Maker:
+class Maker(TileWork):
     """Draws one program."""
 
     def __init__(self, seed: int, largest: int = 260) -> None:
@@ -107,117 +100,6 @@ class Maker:
         self.number = 0
         self.fragments = ["acc", "other"]
 
-    def chance(self, share: float) -> bool:
-        """Whether something unusual happens."""
-        return self.rng.random() < share * (0.3 if self.calm else 1)
-
-    def name(self, stem: str) -> str:
-        """A name of its own."""
-        self.number += 1
-        return f"{stem}{self.number}"
-
-    # --- expressions and elementwise work -----------------------------------------------------
-
-    def value(self, i: str = "i", j: str = "j", depth: int = 2) -> str:
-        """A small float32 or int32 value at coordinates of (BM, BN)."""
-        rng = self.rng
-        if depth == 0 or self.chance(0.4):
-            tile = rng.choice(self.fragments)
-            return rng.choice([
-                f"{tile}[{i}, {j}]", f"{tile}[{i}, {j}]", f"row[{i}]", f"col[{j}]", "n", "2",
-                f"T.cast({i} - {j}, 'int32')", f"kept[{i}, {j}]", f"kept[BM - 1 - {i}, {j}]",
-                f"kept[{i}, ({j} + 3) % BN]", f"T.cast(X[by * BM + {i}, bx * BN + {j}], 'int32')",
-            ])  # fmt: skip
-        x, y = self.value(i, j, depth - 1), self.value(i, j, depth - 1)
-        return rng.choice([
-            f"({x} + {y})", f"({x} - {y})", f"T.max({x}, {y})", f"T.min({x}, {y})",
-            f"T.if_then_else({x} > {y}, {x}, {y})", f"T.if_then_else(({i} + {j}) % 3 == 0, {x}, 1)",
-        ])  # fmt: skip
-
-    def elementwise(self) -> list[str]:
-        """A nest that writes one of the tiles."""
-        rng = self.rng
-        target = rng.choice([*self.fragments, *self.fragments, "kept", "row", "col"])
-        if target == "row":
-            return ["for i in T.Parallel(BM):", f"    row[i] = {clamped('row[i] * 2 + 1', 40)}"]
-        if target == "col":
-            return ["for j in T.Parallel(BN):", f"    col[j] = {clamped('col[j] - n', 40)}"]
-        value = self.value()
-        if target == "kept":
-            value = value.replace("kept[BM - 1 - i, j]", "1").replace("kept[i, (j + 3) % BN]", "2")
-            bound = clamped(f"T.cast({value}, 'float32')", self.limit)
-            head = "for j, i in T.Parallel(BN, BM):" if self.chance(0.3) else ""
-            return [head or "for i, j in T.Parallel(BM, BN):", f"    kept[i, j] = {bound}"]
-        bound = clamped(f"{target}[i, j] + {value}" if self.chance(0.5) else value, 40)
-        store = f"{target}[i, j] = T.cast({bound}, '{self.accum}')"
-        if self.chance(0.2):
-            test = rng.choice(["(i + j) % 2 == 0", "j < BM // 2", "kept[i, j] > 0", "i >= n"])
-            return ["for i, j in T.Parallel(BM, BN):", f"    if {test}:", f"        {store}"]
-        return ["for i, j in T.Parallel(BM, BN):", f"    {store}"]
-
-    def reduction(self) -> list[str]:
-        """A reduction of a tile to its rows or columns."""
-        rng = self.rng
-        source = rng.choice(self.fragments)
-        op = rng.choice(["sum", "max", "min", "absmax"])
-        if op == "sum":  # no sum of unbounded terms
-            bound = ["for i, j in T.Parallel(BM, BN):",
-                     f"    {source}[i, j] = {clamped(f'{source}[i, j]', 40)}"]  # fmt: skip
-        else:
-            bound = []
-        target, dim, extent, at = rng.choice([("row", 1, "BM", "i"), ("col", 0, "BN", "j")])
-        return [
-            *bound,
-            f"T.reduce_{op}({source}, {target}, dim={dim}, clear={self.chance(0.5)})",
-            f"for {at} in T.Parallel({extent}):",
-            f"    {target}[{at}] = {clamped(f'{target}[{at}]', 40)}",
-        ]
-
-    def move(self) -> list[str]:
-        """Copies among tiles and global memory, scans, atomics."""
-        rng = self.rng
-        source = rng.choice(self.fragments)
-        kind = rng.randint(0, 7)
-        bound = ["for i, j in T.Parallel(BM, BN):",
-                 f"    {source}[i, j] = {clamped(f'{source}[i, j]', self.limit)}"]  # fmt: skip
-        if kind == 0:
-            return [*bound, f"T.copy({source}, kept)"]
-        if kind == 1:
-            return [f"T.copy(kept, {source})"]
-        if kind == 2:
-            return [f"T.copy(X[by * BM, bx * BN], {source})"]
-        if kind == 3:
-            return ["T.copy(X[by * BM, bx * BN], kept)"]
-        if kind == 4:
-            return ["for i in T.Parallel(BM):", "    if by * BM + i < M:",
-                    "        T.atomic_add(D[by * BM + i], T.cast(row[i], 'int32'))"]  # fmt: skip
-        if kind == 5:
-            return [*bound, f"T.atomic_add(E[by * BM, bx * BN], {source})"
-                    if self.accum == "float32" else f"T.copy({source}, C[by * BM, bx * BN])"]  # fmt: skip
-        if kind == 6:
-            return [f"T.copy({source}, C[by * BM, bx * BN])",
-                    f"T.copy(C[by * BM, bx * BN], {rng.choice(self.fragments)})"]  # fmt: skip
-        return [f"T.fill({rng.choice(['kept', source])}, {rng.randint(-2, 2)})"]
-
-    def statement(self, depth: int = 1) -> list[str]:
-        """Work that all lanes do on what is there."""
-        kinds = [self.elementwise, self.elementwise, self.reduction, self.move]
-        if depth and self.chance(0.25):
-            return self.nested(depth)
-        return self.rng.choice(kinds)()
-
-    def nested(self, depth: int) -> list[str]:
-        """A condition or a loop around work."""
-        rng = self.rng
-        index = self.name("q")
-        head, before = rng.choice([
-            ("if bx % 2 == 0:", []), ("if n > 2:", []), ("if table[by % 8] > 1:", []),
-            (f"for {index} in T.serial(2):", []), (f"for {index} in T.serial(table[bx % 8]):", []),
-            (f"for {index} in T.unroll(2):", []), ("while n < 6:", ["n += 2"]),
-            ("if kept[0, 0] > 0:", []),
-        ])  # fmt: skip
-        return [head, *indented([*before, *self.statement(depth - 1)])]
-
     # --- the loops ----------------------------------------------------------------------------
 
     def loads(self, step: str) -> list[str]:
@@ -233,10 +115,10 @@ class Maker:
             lines.reverse()
         if self.chance(0.2):
             change = rng.choice(["-{x}", "T.max({x}, 0)", "{x} * {x}"])
-            target, extents, at = rng.choice([("a", self.shape_a(), "i, l"), ("b", self.shape_b(), "i, l")])
-            work = change.format(x=f"{target}[{at}]")
-            lines += [f"for {at} in T.Parallel{extents}:",
-                      f"    {target}[{at}] = {clamped(work, self.limit)}"]  # fmt: skip
+            target, extents = rng.choice([("a", self.shape_a()), ("b", self.shape_b())])
+            work = change.format(x=f"{target}[i, l]")
+            lines += [f"for i, l in T.Parallel{extents}:",
+                      f"    {target}[i, l] = {clamped(work, self.limit)}"]  # fmt: skip
         return lines
 
     def shape_a(self) -> str:
@@ -266,11 +148,11 @@ class Maker:
             clear = rng.choice(["", ", clear_accum=True", f", clear_accum=n > {rng.randint(0, 3)}"])
             lines += [f"T.gemm(a, b, other, {way}{clear})"]
         if self.chains:
+            score = rng.choice(["scores[i, j] - part[i]", "scores[i, j]"])
             lines += [
                 f"T.gemm(a, b, scores, {way}, clear_accum=True)",
-                *(["T.reduce_max(scores, part, dim=1)"] if self.chance(0.6) else ["T.fill(part, 3)"]),
-                "for i, j in T.Parallel(BM, BN):",
-                f"    scores[i, j] = {clamped(rng.choice(['scores[i, j] - part[i]', 'scores[i, j]']), 2)}",
+                "T.reduce_max(scores, part, dim=1)" if self.chance(0.6) else "T.fill(part, 3)",
+                "for i, j in T.Parallel(BM, BN):", f"    scores[i, j] = {clamped(score, 2)}",
                 *(["for i in T.Parallel(BM):", f"    row[i] = {clamped('row[i] + part[i]', 9)}"]
                   if self.chance(0.5) else []),
                 *(["for i, j in T.Parallel(BM, BD):",
@@ -287,8 +169,9 @@ class Maker:
         step = self.name("k")
         whole = [("0", "T.ceildiv(K, BK)")] * (12 if self.calm else 3)
         begin, end = rng.choice([
-            *whole, ("0", "table[by % 8]"), ("bx", "bx + 3"), ("0", "by"), ("1", "T.ceildiv(K, BK) + 1"),
-            ("0", "T.min(by + 1, T.ceildiv(K, BK))"), ("table[0]", "T.ceildiv(K, BK)"),
+            *whole, ("0", "table[by % 8]"), ("bx", "bx + 3"), ("0", "by"),
+            ("1", "T.ceildiv(K, BK) + 1"), ("0", "T.min(by + 1, T.ceildiv(K, BK))"),
+            ("table[0]", "T.ceildiv(K, BK)"),
         ])  # fmt: skip
         inside = self.loads(step)
         if self.chains:
@@ -365,7 +248,8 @@ class Maker:
                       else "T.reduce_max(out, row, dim=1, clear=False)"]  # fmt: skip
         lines += ["for i, j in T.Parallel(BM, BN):",
                   "    if by * BM + i < M and bx * BN + j < N:",
-                  "        E[by * BM + i, bx * BN + j] = T.cast(acc[i, j] + other[i, j] * 3 + n, 'float32')",
+                  "        both = acc[i, j] + other[i, j] * 3 + n",
+                  "        E[by * BM + i, bx * BN + j] = T.cast(both, 'float32')",
                   "for i in T.Parallel(BM):", "    if by * BM + i < M:",
                   "        T.atomic_add(D[by * BM + i], T.cast(row[i], 'int32'))"]  # fmt: skip
         if not self.chains:

@@ -22,17 +22,18 @@ from tilecore.language.eager import (
     UNKNOWN_TENSOR,
     TensorKey,
     element_strides,
-    tensor_key,
     trace_eager,
 )
 from tilecore.language.functions import PrimFunc, annotations_of
+from tilecore.language.jit_keys import freeze, key_or_value, outer_key, outer_names
 from tilecore.language.locate import fail, misuse, scope_around
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc, function_tree
 from tilecore.language.staging import rewrite
-from tilecore.language.values import Operators
 
 Compile = Callable[..., Any]
+_QUICK_TYPES = (int, bool, str, type(None))
+"""Types of arguments that are their own keys."""
 
 
 def _compile(program: Program, **options: Any) -> Any:
@@ -101,7 +102,7 @@ class JitFunction:
         if not self.is_eager:
             return self._made(args, kwargs)
         arguments, sizes = self._split(args, kwargs)
-        keys = {name: _key_or_value(value) for name, value in arguments.items()}
+        keys = {name: key_or_value(value) for name, value in arguments.items()}
         return trace_eager(self.function, self._staged, keys, self._annotations, sizes)
 
     def _split(
@@ -145,10 +146,10 @@ class JitFunction:
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """The compiled kernel for these arguments (cached), not run."""
         arguments, sizes = self._split(args, kwargs)
-        key = (self._cache_key(arguments), tuple(sorted(sizes.items())))
         try:
+            key = (self._cache_key(arguments), tuple(sorted(sizes.items())), self._outer_key())
             found = self._kernels.get(key)
-        except TypeError:  # an argument that cannot be hashed: compile's own cache decides
+        except TypeError:  # an argument that may change: compile's own cache decides
             return _compile(self.trace(*args, **kwargs), **self.options)
         if found is None:
             found = _compile(self.trace(*args, **kwargs), **self.options)
@@ -158,9 +159,21 @@ class JitFunction:
     def _cache_key(self, arguments: Mapping[str, Any]) -> Any:
         scalars = _runtime_scalars(self._annotations) if self.is_eager else frozenset()
         return tuple(
-            (name, None if name in scalars else freeze(_key_or_value(value)))
+            (name, None if name in scalars else freeze(self._known_of(value)))
             for name, value in arguments.items()
         )
+
+    def _known_of(self, value: Any) -> Any:
+        """What the program may depend on of an argument: a factory may read a tensor's elements."""
+        return key_or_value(value) if self.is_eager else value
+
+    @functools.cached_property
+    def _outer_names(self) -> Any:
+        return outer_names(self.function)
+
+    def _outer_key(self) -> tuple[Any, ...]:
+        """Values from outside that the program was traced with."""
+        return outer_key(self._outer_names)
 
     def par_compile(
         self, configs: Iterable[Mapping[str, Any] | Sequence[Any]], num_workers: int | None = None
@@ -189,7 +202,7 @@ class JitFunction:
         places = tuple(
             place
             for place, (name, value) in enumerate(arguments)
-            if name in scalars or isinstance(_key_or_value(value), TensorKey)
+            if name in scalars or isinstance(key_or_value(value), TensorKey)
         )
         if key is not None and all(place < len(args) for place in places):
             self._quick[key] = kernel, places
@@ -199,16 +212,20 @@ class JitFunction:
         """A key that is cheap to make, finer than `_cache_key`; None when there is none."""
         parts: list[Any] = []
         for place, value in enumerate(args):
-            shape = getattr(value, "shape", None)
+            shape = None if isinstance(value, np.generic) else getattr(value, "shape", None)
             if place in self._scalar_places:
                 parts.append(None)
             elif shape is not None:
                 strides = element_strides(value) if self._has_strides else None
                 parts.append((tuple(shape), value.dtype, strides))
-            elif isinstance(value, float):
-                parts.append(repr(value))
-            else:
+            elif type(value) in _QUICK_TYPES:
                 parts.append((type(value), value))
+            else:
+                try:
+                    parts.append(freeze(value))
+                except TypeError:
+                    return None
+        parts += self._outer_key()
         key = tuple(parts)
         try:
             hash(key)
@@ -238,26 +255,6 @@ def _runtime_scalars(annotations: Mapping[str, Any]) -> frozenset[str]:
     from tilecore.language.eager import is_runtime_scalar
 
     return frozenset(name for name, value in annotations.items() if is_runtime_scalar(value))
-
-
-def _key_or_value(value: Any) -> Any:
-    if isinstance(value, np.generic | Operators):
-        return value
-    key = tensor_key(value)
-    return value if key is None else key
-
-
-def freeze(value: Any) -> Any:
-    """A value as a key: lists and dicts by contents, scalars by expression, types kept apart."""
-    if isinstance(value, list | tuple):
-        return (type(value).__name__, *map(freeze, value))
-    if isinstance(value, dict):
-        return ("dict", *((key, freeze(item)) for key, item in value.items()))
-    if isinstance(value, Operators):
-        return ("scalar", repr(value.to_expr()))  # promises about sizes count
-    if isinstance(value, float):
-        return ("float", repr(value))
-    return (type(value).__name__, value)
 
 
 def is_eager(function: FunctionType) -> bool:

@@ -92,7 +92,9 @@ def emit_entry(module: ModuleWriter, program: Program, launches: list[Launch]) -
     everything = program_arguments(program)
     parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
     parameters.append(("ptr", "workspace"))
-    parameters += [(parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything]
+    parameters += [
+        (parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything
+    ]
     w = module.function(ENTRY, "void", parameters)
     by_name = dict(zip((a.name for a in everything), w.parameters[4:], strict=True))
     for launch in launches:
