@@ -79,7 +79,11 @@ def test_test_sets_up_and_runs_the_quick_tests(checkout: Path) -> None:
     commands = run(checkout, "test")
     assert commands[0] == "-m venv .venv"
     assert any(c.startswith("-m pytest -n 2") and "not slow" in c for c in commands)
-    assert any("--backend cuda_ampere --level emulate" in c for c in commands)
+    emulated = [c for c in commands if "--level emulate" in c]
+    whole = [c for c in emulated if "--shard" not in c]
+    assert any("--backend cuda_ampere" in c for c in whole)
+    for backend in ("cuda_hopper", "rocm_cdna3"):
+        assert any(f"--backend {backend}" in c for c in emulated)
     everything = run(checkout, "test-all")
     assert any(c.startswith("-m pytest") for c in everything)
     assert not any("not slow" in c for c in everything)
