@@ -87,12 +87,19 @@ def test_limits_are_the_manuals() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
-def test_8_bit_floats_are_multiplied_as_float16(arch, disassemble) -> None:
-    """By the hardware's conversion where there is one (8.9 on)."""
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
+def test_8_bit_floats_have_their_own_products_where_they_exist(arch, dtype, disassemble) -> None:
+    """Elsewhere those of float16, converted by the hardware where it can (8.9 on)."""
+    needs(next(target for target in TARGETS if target.arch == arch))
     program = GEMM.program(
-        GemmProblem(256, 256, 256, "float8_e4m3fn"), GemmConfig(64, 64, 32, 2, 128, 8)
+        GemmProblem(256, 256, 256, dtype), GemmConfig(64, 64, 32, 2, 128, 8)
     )
     text = disassemble(tilecore.compile(program, "cuda_ampere", arch=arch).artifact.data)
-    assert "HMMA.16816.F32" in text
-    assert ("E4M3" in text) == (arch == "sm_89")
+    kind = "E4M3" if dtype == "float8_e4m3fn" else "E5M2"
+    if arch in ("sm_89", "sm_120"):
+        assert f"QMMA.16832.F32.{kind}.{kind}" in text
+        assert "HMMA" not in text and "UNPACK" not in text
+    else:
+        assert "HMMA.16816.F32" in text and "QMMA" not in text
+        assert (f"F16.{kind}.UNPACK" in text) == (arch == "sm_90")

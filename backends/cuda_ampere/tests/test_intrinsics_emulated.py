@@ -64,6 +64,10 @@ CASES = {
     "u8": ("mma_m16n8k32", "int32_t", "uint8_t", "uint8_t", layout_int8),
     "s8_u8": ("mma_m16n8k32", "int32_t", "int8_t", "uint8_t", layout_int8),
     "u8_s8": ("mma_m16n8k32", "int32_t", "uint8_t", "int8_t", layout_int8),
+    "e4m3": ("mma_m16n8k32", "float", "tc::e4m3", "tc::e4m3", layout_int8),
+    "e4m3_e5m2": ("mma_m16n8k32", "float", "tc::e4m3", "tc::e5m2", layout_int8),
+    "e5m2_e4m3": ("mma_m16n8k32", "float", "tc::e5m2", "tc::e4m3", layout_int8),
+    "e5m2": ("mma_m16n8k32", "float", "tc::e5m2", "tc::e5m2", layout_int8),
     "f64": ("mma_m8n8k4", "double", "double", "double", layout_f64),
 }
 DTYPES = {
@@ -71,6 +75,8 @@ DTYPES = {
     "double": np.float64,
     "tc::half": np.float16,
     "tc::bfloat16": ml_dtypes.bfloat16,
+    "tc::e4m3": ml_dtypes.float8_e4m3fn,
+    "tc::e5m2": ml_dtypes.float8_e5m2,
     "int32_t": np.int32,
     "int8_t": np.int8,
     "uint8_t": np.uint8,
@@ -108,7 +114,7 @@ def test_mma(run_text, case):
     a_at, b_at, d_at = layout()
     rng = np.random.default_rng(3)
     m, k, n = a_at[0].max() + 1, a_at[1].max() + 1, b_at[1].max() + 1
-    low = 0 if "u" in case else -8
+    low = 0 if case.startswith("u") or "_u" in case else -8
     a = rng.integers(low if a_type != "int8_t" else -8, 9, (2, m, k)).astype(DTYPES[a_type])
     b = rng.integers(low if b_type != "int8_t" else -8, 9, (2, k, n)).astype(DTYPES[b_type])
     d = rng.integers(-8, 9, (2, m, n)).astype(DTYPES[d_type])

@@ -163,6 +163,18 @@ TC_KERNEL(128, 2) vocabulary(const float* TC_RESTRICT A, float* TC_RESTRICT B, t
   ampere::mma_m16n8k32(id, sa, ua);
   ampere::mma_m16n8k32(id, ua, sa);
   ampere::mma_m8n8k4(dd, dd, dd + 1);
+#if defined(TC_EMULATED) || __CUDA_ARCH__ >= 890
+  TC_FRAGMENT(tc::e4m3, ea, 16);
+  TC_FRAGMENT(tc::e5m2, eb, 16);
+  TC_UNROLL_BY(2) for (int j = 0; j < 16; ++j) {
+    ea[j] = tc::convert<tc::e4m3>(d[j & 3]);
+    eb[j] = tc::convert<tc::e5m2>(d[j & 3]);
+  }
+  ampere::mma_m16n8k32(d, ea, ea);
+  ampere::mma_m16n8k32(d, ea, eb);
+  ampere::mma_m16n8k32(d, eb, ea);
+  ampere::mma_m16n8k32(d, eb, eb);
+#endif
 #if defined(TC_EMULATED) || __CUDA_ARCH__ >= 900
   ampere::stmatrix<4>(SH, ha);
   ampere::stmatrix<2>(SH, ha);

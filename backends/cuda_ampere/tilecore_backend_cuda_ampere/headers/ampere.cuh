@@ -56,6 +56,22 @@ AMPERE_MMA_INT8(int8_t, uint8_t, "s8.u8")
 AMPERE_MMA_INT8(uint8_t, int8_t, "u8.s8")
 #undef AMPERE_MMA_INT8
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define AMPERE_MMA_FP8(A, B, types)                                                            \
+  TC_DEVICE void mma_m16n8k32(float* d, const A* a, const B* b) {                              \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." types                                \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"        \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
+                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
+                   "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
+  }
+AMPERE_MMA_FP8(tc::e4m3, tc::e4m3, "e4m3.e4m3")
+AMPERE_MMA_FP8(tc::e4m3, tc::e5m2, "e4m3.e5m2")
+AMPERE_MMA_FP8(tc::e5m2, tc::e4m3, "e5m2.e4m3")
+AMPERE_MMA_FP8(tc::e5m2, tc::e5m2, "e5m2.e5m2")
+#undef AMPERE_MMA_FP8
+#endif
+
 TC_DEVICE void mma_m8n8k4(double* d, const double* a, const double* b) {
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
                : "+d"(d[0]), "+d"(d[1])

@@ -28,6 +28,8 @@ static float widen(float v, float) {  // tf32: the hardware does not see the low
 }
 static float widen(tc::half v, float) { return tc::to_float(v); }
 static float widen(tc::bfloat16 v, float) { return tc::to_float(v); }
+static float widen(tc::e4m3 v, float) { return tc::to_float(v); }
+static float widen(tc::e5m2 v, float) { return tc::to_float(v); }
 static int32_t widen(int8_t v, int32_t) { return v; }
 static int32_t widen(uint8_t v, int32_t) { return v; }
 static double widen(double v, double) { return v; }
@@ -142,6 +144,16 @@ const CollectiveKind mma_16832_s8_u8{"mma_m16n8k32",
     mma_body<Layout<16, 32, 4>, int32_t, int8_t, uint8_t, int32_t>, 0};
 const CollectiveKind mma_16832_u8_s8{"mma_m16n8k32",
     mma_body<Layout<16, 32, 4>, int32_t, uint8_t, int8_t, int32_t>, 0};
+using tc::e4m3;
+using tc::e5m2;
+const CollectiveKind mma_16832_e4m3_e4m3{"mma_m16n8k32",
+    mma_body<Layout<16, 32, 4>, float, e4m3, e4m3, float>, 0};
+const CollectiveKind mma_16832_e4m3_e5m2{"mma_m16n8k32",
+    mma_body<Layout<16, 32, 4>, float, e4m3, e5m2, float>, 0};
+const CollectiveKind mma_16832_e5m2_e4m3{"mma_m16n8k32",
+    mma_body<Layout<16, 32, 4>, float, e5m2, e4m3, float>, 0};
+const CollectiveKind mma_16832_e5m2_e5m2{"mma_m16n8k32",
+    mma_body<Layout<16, 32, 4>, float, e5m2, e5m2, float>, 0};
 const CollectiveKind mma_884_f64{"mma_m8n8k4",
     mma_body<Layout<8, 4, 1>, double, double, double, double>, 0};
 

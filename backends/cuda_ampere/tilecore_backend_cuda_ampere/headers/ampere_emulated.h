@@ -21,6 +21,8 @@ using tc::emulator::CollectiveKind;
 extern const CollectiveKind mma_16816_f32_f16, mma_16816_f32_bf16, mma_16816_f16_f16;
 extern const CollectiveKind mma_1688_f32_f16, mma_1688_f32_bf16, mma_1688_f32_tf32;
 extern const CollectiveKind mma_16832_s8_s8, mma_16832_u8_u8, mma_16832_s8_u8, mma_16832_u8_s8;
+extern const CollectiveKind mma_16832_e4m3_e4m3, mma_16832_e4m3_e5m2;
+extern const CollectiveKind mma_16832_e5m2_e4m3, mma_16832_e5m2_e5m2;
 extern const CollectiveKind mma_884_f64;
 extern const CollectiveKind ldmatrix_kinds[3], ldmatrix_trans_kinds[3];  // x1, x2, x4
 extern const CollectiveKind stmatrix_kinds[3], stmatrix_trans_kinds[3];
@@ -43,6 +45,10 @@ AMPERE_MMA(mma_m16n8k32, mma_16832_s8_s8, int32_t, int8_t, int8_t, 16, 8, 32)
 AMPERE_MMA(mma_m16n8k32, mma_16832_u8_u8, int32_t, uint8_t, uint8_t, 16, 8, 32)
 AMPERE_MMA(mma_m16n8k32, mma_16832_s8_u8, int32_t, int8_t, uint8_t, 16, 8, 32)
 AMPERE_MMA(mma_m16n8k32, mma_16832_u8_s8, int32_t, uint8_t, int8_t, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_e4m3_e4m3, float, tc::e4m3, tc::e4m3, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_e4m3_e5m2, float, tc::e4m3, tc::e5m2, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_e5m2_e4m3, float, tc::e5m2, tc::e4m3, 16, 8, 32)
+AMPERE_MMA(mma_m16n8k32, mma_16832_e5m2_e5m2, float, tc::e5m2, tc::e5m2, 16, 8, 32)
 AMPERE_MMA(mma_m8n8k4, mma_884_f64, double, double, double, 8, 8, 4)
 #undef AMPERE_MMA
 
