@@ -92,9 +92,7 @@ def test_limits_are_the_manuals() -> None:
 def test_8_bit_floats_have_their_own_products_where_they_exist(arch, dtype, disassemble) -> None:
     """Elsewhere those of float16, converted by the hardware where it can (8.9 on)."""
     needs(next(target for target in TARGETS if target.arch == arch))
-    program = GEMM.program(
-        GemmProblem(256, 256, 256, dtype), GemmConfig(64, 64, 32, 2, 128, 8)
-    )
+    program = GEMM.program(GemmProblem(256, 256, 256, dtype), GemmConfig(64, 64, 32, 2, 128, 8))
     text = disassemble(tilecore.compile(program, "cuda_ampere", arch=arch).artifact.data)
     kind = "E4M3" if dtype == "float8_e4m3fn" else "E5M2"
     if arch in ("sm_89", "sm_120"):
