@@ -38,6 +38,33 @@ def test_atomics_run():
     np.testing.assert_array_equal(f, a.sum(0))
 
 
+@pytest.mark.parametrize("where", ["shared", "fragment"])
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("backend", ["reference", "cpu_llvm", "cuda_ampere", "rocm_cdna3"])
+def test_packed_additions_of_every_iteration(backend, width, where):
+    """Inside T.Parallel each iteration adds its own few neighbours, at a place that it looks up."""
+    add = T.atomic_addx2 if width == 2 else T.atomic_addx4
+    alloc = T.alloc_shared if where == "shared" else T.alloc_fragment
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 16), "float32"), P: T.Tensor((8,), "int32"), R: T.Tensor((4, 16), "float32")
+    ):
+        with T.Kernel(1, threads=64):
+            s = alloc((8, 16), "float32")
+            T.copy(A, s)
+            for i, j in T.Parallel(8, 16 // width):
+                add(R[P[i], j * width], s[i, j * width])
+
+    a = np.arange(128, dtype=np.float32).reshape(8, 16)
+    places = np.array([0, 3, 1, 3, 2, 0, 3, 1], np.int32)
+    expected = np.zeros((4, 16), np.float32)
+    np.add.at(expected, places, a)
+    out = np.zeros((4, 16), np.float32)
+    support.kernel_on(backend, main)(a, places, out)
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_atomic_errors():
     def body(R, which, bx):
         s = T.alloc_fragment((4,), "float32")

@@ -120,6 +120,22 @@ def test_outputs_without_tensor_inputs_come_from_numpy() -> None:
     assert [type(call(3)) for _ in range(3)] == [np.ndarray] * 3
 
 
+def test_outputs_without_tensor_inputs_on_a_device_come_from_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def empty(shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        asked.append(str(device))
+        return torch.zeros(shape, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    prog = program(Var("n", int32), tensor("C", 4), outputs=(1,))
+    call = KernelCaller(prog, RecordingLauncher(device_kind="cuda"))
+    assert [call(3).shape for _ in range(3)] == [(4,)] * 3
+    assert asked == ["cuda:0"] * 3
+
+
 def test_workspaces_are_passed_and_separate() -> None:
     prog = program(tensor("C", M), symbols=(M,), workspaces=(tensor("W", M, 7), tensor("V", 2)))
     launcher = RecordingLauncher()

@@ -209,17 +209,30 @@ def _packed(width: int, dst: Any, value: Any, return_prev: bool) -> RegionValue 
     require_scope(regions[0].buffer, (Scope.GLOBAL, Scope.SHARED), f"destination of {what}")
     if return_prev:
         return _packed_previous(width, regions[0], regions[1])
+    if builder.inside("parallel"):  # each iteration has its own few elements
+        for dst, value in _pairs(width, regions[0], regions[1]):
+            _atomic("add", dst, value)
+        return None
     builder.emit(Atomic("add", regions[0], regions[1], "relaxed", None, caller_loc()))
     return None
+
+
+def _pairs(width: int, target: Region, source: Region) -> list[tuple[Scalar, Scalar]]:
+    """The elements of both sides, one after the other."""
+    places = [(const(k, int32),) for k in range(width)]
+    return [
+        (
+            Scalar(Load(target.buffer, target.indices(place))),
+            Scalar(Load(source.buffer, source.indices(place))),
+        )
+        for place in places
+    ]
 
 
 def _packed_previous(width: int, target: Region, source: Region) -> RegionValue:
     """Element by element, the old values kept in a local array."""
     kept = alloc_local((width,), target.dtype)
-    for k in range(width):
-        place = (const(k, int32),)
-        dst = Scalar(Load(target.buffer, target.indices(place)))
-        value = Scalar(Load(source.buffer, source.indices(place)))
+    for k, (dst, value) in enumerate(_pairs(width, target, source)):
         kept[k] = _atomic("add", dst, value, None, return_prev=True)
     result = kept[0:width]
     assert isinstance(result, RegionValue)

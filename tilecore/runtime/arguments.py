@@ -142,7 +142,8 @@ class ArgumentPlan:
             names = [self.program.params[position].name for position in self.program.outputs]
             outputs = tuple(self.checks.shape_of(name, sizes) for name in names)
         libraries = {view.library for _, view in tensors}
-        library = next((x for x in ("torch", "other", "numpy") if x in libraries), "numpy")
+        without = "numpy" if device.kind == "cpu" else "other"  # no tensor says who allocates
+        library = next((x for x in ("torch", "other", "numpy") if x in libraries), without)
         workspaces = tuple(
             self.checks.shape_of(buffer.name, sizes) for buffer in self.program.workspaces
         )

@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import sys
+import traceback
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -166,6 +167,8 @@ def _run_main(path: Path, recorder: Recorder, *, small: bool) -> Outcome:
         exec(code, vars(module))
         recorder.wait()
     except SystemExit as error:
+        if _wants_arguments(error):
+            return Outcome(NOT_PORTABLE, "asks for arguments that have no default")
         if error.code not in (None, 0):
             other = reached_outside(recorder.written, None)
             if other:
@@ -176,6 +179,12 @@ def _run_main(path: Path, recorder: Recorder, *, small: bool) -> Outcome:
     if not driver._memory:
         return Outcome(NO_PROGRAM, "compiles no kernel when it is run")
     return Outcome(PASS)
+
+
+def _wants_arguments(error: SystemExit) -> bool:
+    """True where the parser of a program's arguments ended it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return error.code == 2 and Path(frames[-1].filename).name == "argparse.py"
 
 
 def start(
