@@ -27,6 +27,7 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import substitute_block, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
+from tilecore.passes.mixed_digits import digits_of, divided
 from tilecore.passes.register_maps import register_map
 from tilecore.passes.spread import (
     compact_registers,
@@ -211,10 +212,15 @@ def _layout_from(
     access: Access, layout: FragmentLayout, loop_vars: tuple[Var, ...], extents: tuple[int, ...]
 ) -> FragmentLayout | None:
     """The loop layout in which each iteration runs where `access` finds its element."""
-    axis_of: dict[Var, int] = {}
+    modes_of: dict[Var, tuple[FragmentMode, ...]] = {}
     for axis, index in enumerate(access.indices):
-        if isinstance(index, Var) and index in loop_vars and index not in axis_of:
-            axis_of[index] = axis
+        if isinstance(index, Var) and index in loop_vars and index not in modes_of:
+            modes_of[index] = layout.axes[axis]
+        elif (digits := digits_of(index, loop_vars, extents)) is not None:
+            parts = divided(layout.axes[axis], tuple(extents[k] for k in digits))
+            if parts is None or any(loop_vars[k] in modes_of for k in digits):
+                return None
+            modes_of |= {loop_vars[k]: part for k, part in zip(digits, parts, strict=True)}
         elif not isinstance(index, Const) or any(
             mode.space == THREAD and mode.extent > 1 for mode in layout.axes[axis]
         ):  # one place of an axis that is spread over threads: some of them have no part in it
@@ -224,8 +230,8 @@ def _layout_from(
     register = layout.registers
     pending: list[int] = []
     for k, var in enumerate(loop_vars):
-        if var in axis_of:
-            axes.append(layout.axes[axis_of[var]])
+        if var in modes_of:
+            axes.append(modes_of[var] or (FragmentMode(1, REGISTER, 1),))
             room = 1
             for mode in axes[-1]:
                 room *= mode.extent

@@ -13,8 +13,8 @@ import dataclasses
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.expr import Var
-from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout
+from tilecore.ir.expr import Expr, Var
+from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Gemm, Parallel, Reduce, Stmt
@@ -23,13 +23,13 @@ from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.contraction import gemm_shape, select_atom, tile_mma
 from tilecore.passes.elementwise import as_parallel, loop_layout, static_extents
 from tilecore.passes.lowering.lower_fma import fma_layout
+from tilecore.passes.mixed_digits import digits_of, joined
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 from tilecore.passes.spread import (
     compact_registers,
     default_spread,
     drop_axis,
     fits_shape,
-    project,
 )
 
 
@@ -137,26 +137,39 @@ def _derive(
     for access in fragments:
         if access.buffer.name in layouts:
             continue
-        derived = _operand_layout(access, nest, loop)
+        derived = _operand_layout(access, nest, extents, loop)
         if derived is not None:
             layouts[access.buffer.name] = derived
             changed = True
     return changed
 
 
-def _operand_layout(access: Access, nest: Parallel, loop: FragmentLayout) -> FragmentLayout | None:
+def _operand_layout(
+    access: Access, nest: Parallel, extents: tuple[int, ...], loop: FragmentLayout
+) -> FragmentLayout | None:
     """The layout that puts an operand's elements where the nest's iterations want them.
 
     An axis that no loop variable indexes is kept whole in each thread's registers.
     """
     shape = static(access.buffer)
-    axes: list[int | None] = []
+    kept: list[tuple[FragmentMode, ...]] = []
+    used: set[int] = set()
     for index in access.indices:
-        if isinstance(index, Var) and index in nest.vars and nest.vars.index(index) not in axes:
-            axes.append(nest.vars.index(index))
-        else:
-            axes.append(None)
-    layout = project(loop, tuple(axes))
+        digits = _digits(index, nest, extents)
+        modes = None
+        if digits and not used & set(digits):
+            modes = joined(tuple(loop.axes[k] for k in digits), tuple(extents[k] for k in digits))
+        if modes is not None:
+            used |= set(digits)
+        kept.append(modes or (FragmentMode(1, REGISTER, 1),))
+    dropped = [
+        mode
+        for k, axis_modes in enumerate(loop.axes)
+        if k not in used
+        for mode in axis_modes
+        if mode.space == THREAD
+    ]
+    layout = compact_registers(tuple(kept), (*loop.replication, *dropped))
     register = layout.registers
     grown = list(layout.axes)
     for axis, extent in enumerate(shape):
@@ -166,6 +179,13 @@ def _operand_layout(access: Access, nest: Parallel, loop: FragmentLayout) -> Fra
             grown[axis] = (*grown[axis], FragmentMode(more, REGISTER, register))
             register *= more
     return compact_registers(tuple(grown), layout.replication)
+
+
+def _digits(index: Expr, nest: Parallel, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Which of the nest's variables the index is, or is the number of; none of them otherwise."""
+    if isinstance(index, Var) and index in nest.vars:
+        return (nest.vars.index(index),)
+    return digits_of(index, nest.vars, extents) or ()
 
 
 def _seed(

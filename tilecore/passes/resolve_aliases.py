@@ -174,7 +174,7 @@ class _Resolver:
                 source = self.sources[view.name]
                 if source.dtype != view.dtype:
                     raise UnsupportedError("an atomic on a view of another dtype", loc=inner.loc)
-                indices = element_of_equal_width(view, source, inner.dst.starts)
+                indices = element_of_equal_width(view, source, inner.dst.starts, ranges)
                 point = Region(source, indices, (None,) * len(indices))
                 one = dataclasses.replace(inner, dst=point)
                 inside = inside_view(view, inner.dst.starts, ranges)

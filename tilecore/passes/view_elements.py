@@ -37,7 +37,7 @@ from tilecore.ir.expr import (
     widened,
 )
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.simplify import NOTHING_KNOWN, upper_bound
+from tilecore.ir.simplify import NOTHING_KNOWN, simplify, upper_bound
 from tilecore.ir.stmts import Block, If, Let, Store
 from tilecore.passes.async_copies import LARGEST_INT32, strides_of
 
@@ -45,7 +45,8 @@ from tilecore.passes.async_copies import LARGEST_INT32, strides_of
 def read_element(view: Buffer, source: Buffer, indices: tuple[Expr, ...], ranges: Ranges) -> Expr:
     """The value of a view's element, which has the view's dtype."""
     if view.dtype.bits == source.dtype.bits:
-        value = _as(Load(source, element_of_equal_width(view, source, indices)), view.dtype)
+        place = element_of_equal_width(view, source, indices, ranges)
+        value = _as(Load(source, place), view.dtype)
     else:
         value = _value(view, source, _position(view, source, indices))
     inside = inside_view(view, indices, ranges)
@@ -59,7 +60,7 @@ def write_element(
 ) -> Block:
     """A store to a view of elements that are as wide as the source's, or wider."""
     inside = inside_view(view, store.indices, ranges)
-    stores = _stores(view, source, store, fresh)
+    stores = _stores(view, source, store, fresh, ranges)
     return stores if inside == TRUE else (If(inside, stores, (), store.loc),)
 
 
@@ -75,11 +76,12 @@ def inside_view(view: Buffer, indices: tuple[Expr, ...], ranges: Ranges) -> Expr
 
 
 def element_of_equal_width(
-    view: Buffer, source: Buffer, indices: tuple[Expr, ...]
+    view: Buffer, source: Buffer, indices: tuple[Expr, ...], ranges: Ranges
 ) -> tuple[Expr, ...]:
     """The source's indices of a view's element, where elements are equally wide.
 
-    Last axes that both have, of sizes that only the call tells, need no division.
+    Last axes that both have, of sizes that only the call tells, need no division. Indices are kept
+    apart where they can be, so that layouts follow them: ``s[i, j * 16 + k]`` for ``v[i, j, k]``.
     """
     kept = 0
     if view.static_shape is None:
@@ -88,7 +90,8 @@ def element_of_equal_width(
     a, b = view.rank - kept, source.rank - kept
     view = dataclasses.replace(view, shape=view.shape[:a])
     source = dataclasses.replace(source, shape=source.shape[:b])
-    return (*_place(source, _position(view, source, indices[:a])), *indices[a:])
+    place = _place(source, _position(view, source, indices[:a]))
+    return (*(simplify(index, ranges) for index in place), *indices[a:])
 
 
 def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
@@ -110,11 +113,13 @@ def _value(view: Buffer, source: Buffer, position: Expr) -> Expr:
     return _as(Cast(binary("shr", bits, first), _word(view.dtype)), view.dtype)
 
 
-def _stores(view: Buffer, source: Buffer, store: Store, fresh: Callable[[str], str]) -> Block:
+def _stores(
+    view: Buffer, source: Buffer, store: Store, fresh: Callable[[str], str], ranges: Ranges
+) -> Block:
     narrow, wide, loc = source.dtype.bits, view.dtype.bits, store.loc
     assert wide >= narrow, "part of an element is never written"
     if wide == narrow:
-        place = element_of_equal_width(view, source, store.indices)
+        place = element_of_equal_width(view, source, store.indices, ranges)
         return (Store(source, place, _as(store.value, source.dtype), loc),)
     position = _position(view, source, store.indices)
     word = _word(view.dtype)

@@ -55,7 +55,8 @@ A file that did not end in time counts as portable. Which are portable depends o
 
 ## The rules
 
-**Portable** is every file and every test that nothing of this ends: a package that is not installed;
+**Portable** is every file and every test that nothing of this ends: a package that is not installed,
+or an argument that has no default;
 a `T.` name that TileLang's own `tilelang/language/common.py` does not list among those of all its
 targets, or lists only because its compiler's intermediate form has it; a property of the device that
 it, or what stands in for it, has not (compute capability 9.0); an inner form of that compiler:
