@@ -19,6 +19,7 @@ from tilecore.emulator import (
 )
 from tilecore.errors import Loc
 from tilecore.hooks.records import EmulatorSupport, KernelSource, Source
+from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import numpy_dtype
 from tilecore.ir.packing import storage_shape, storage_strides
@@ -67,10 +68,11 @@ class EmulatedLauncher:
         given = launch_sizes(program)
         self._scalars = grid_scalars(program)
         self._grids = [compile_sizes(one.grid, given) for one in source.kernels]
+        self._attached = attached(program)
         self._bytes = {
             buffer.name: compile_sizes((*buffer.shape, *(buffer.strides or ())), program.symbols)
             for buffer in self.order
-            if isinstance(buffer, Buffer)
+            if isinstance(buffer, Buffer) and buffer.name not in self._attached
         }
         self._lines = _lines_of(program)
 
@@ -109,6 +111,8 @@ class EmulatedLauncher:
         dtype = numpy_dtype(argument.dtype)
         if not isinstance(argument, Buffer):
             return dtype.type(value)
+        if argument.name in self._attached:
+            return EmulatedMemory(np.empty(0, np.uint8), writable=True)
         numbers = self._bytes[argument.name](sizes)
         shape, strides = numbers[: argument.rank], numbers[argument.rank :]
         shape = storage_shape(argument.dtype, shape)

@@ -146,6 +146,7 @@ from tilecore.language.math_ops import maximum as max
 from tilecore.language.math_ops import minimum as min
 from tilecore.language.math_ops import power as pow
 from tilecore.language.math_ops import unary_not as Not
+from tilecore.language.pointers import make_tensor
 from tilecore.language.reduce_ops import (
     all_of,
     any_of,
@@ -257,9 +258,10 @@ __all__ = [
     "get_thread_bindings", "get_thread_extent", "get_warp_group_idx", "get_warp_idx",
     "get_warp_idx_sync", "grid", "if_then_else", "im2col", "inc_max_nreg",
     "index_to_coordinates", "infinity", "let", "macro", "make_linear_layout",
-    "make_swizzled_layout", "max", "max_value", "mbarrier_arrive", "mbarrier_arrive_expect_tx",
-    "mbarrier_expect_tx", "mbarrier_wait_parity", "min", "min_value", "named_barrier_arrive",
-    "named_barrier_sync", "no_set_max_nreg", "parallel", "pow", "prim_func", "print", "ptr",
+    "make_swizzled_layout", "make_tensor", "max", "max_value", "mbarrier_arrive",
+    "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity", "min", "min_value",
+    "named_barrier_arrive", "named_barrier_sync", "no_set_max_nreg", "parallel", "pow",
+    "prim_func", "print", "ptr",
     "ptx_commit_group", "ptx_wait_group", "reduce", "reduce_absmax", "reduce_abssum",
     "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum",
     "reducer_init", "reducer_update", "reinterpret", "reshape", "serial", "set_max_nreg",

@@ -76,6 +76,7 @@ class Builder:
         self.workspaces: list[Buffer] = []
         self.kernels: list[Kernel] = []
         self.host_asserts: list[Stmt] = []
+        self.attachments: list[Stmt] = []  # of tensors that every kernel of the program finds
         self.kernel: KernelState | None = None
         self.frames: list[Frame] = []
         self.loops: list[Any] = []  # control.Loop and control.WhileLoop, innermost last

@@ -84,6 +84,7 @@ class KernelLaunch:
         self.frame = builder.push("kernel", (var.name for var in variables))
         self.frame.stmts.extend(builder.host_asserts)
         builder.host_asserts.clear()
+        self.frame.stmts.extend(builder.attachments)
         scalars = tuple(Scalar(var) for var in variables)
         return scalars if self.as_tuple else scalars[0]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilecore.errors import Loc
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.dtypes import DType
+from tilecore.ir.dtypes import DType, int64
 from tilecore.ir.expr import Const, Expr, Var
 from tilecore.language.dtypes import dtype
 from tilecore.language.locate import caller_loc, fail, refuse
@@ -81,6 +81,8 @@ class _TensorFactory:
 def _is_dtype(value: Any) -> bool:
     if isinstance(value, int | list | tuple | Scalar):
         return False
+    if value is ptr:
+        return True
     try:
         dtype(value)
     except Exception:
@@ -89,7 +91,7 @@ def _is_dtype(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> DType:
-    return dtype(value).ir
+    return int64 if value is ptr else dtype(value).ir
 
 
 Tensor = _TensorFactory("T.Tensor")
@@ -126,17 +128,20 @@ def BufferType(
     return Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
 
 
-def ptr(*_: Any, **__: Any) -> Any:
-    """Refused: raw pointers carry no extents.
+class _Pointer:
+    """``T.ptr``: an address, as a parameter's type or the element type of a table of them.
 
-    Raises:
-        UnsupportedError: always.
+    `T.make_tensor` makes tensors of addresses. In memory an address is an int64.
     """
-    refuse(
-        "T.ptr",
-        "a raw pointer carries no extents, so accesses could not be guarded",
-        hint="pass a T.Tensor with T.dynamic sizes",
-    )
+
+    def __call__(self, *_: Any, **__: Any) -> _Pointer:
+        return self
+
+    def __repr__(self) -> str:
+        return "T.ptr"
+
+
+ptr = _Pointer()
 
 
 class Dimension(Scalar):
@@ -244,8 +249,8 @@ def declare_param(name: str, annotation: Any, loc: Loc | None = None) -> Buffer 
         return annotation.buffer(name, place)
     if annotation is Tensor or annotation is StridedTensor:
         fail(f"parameter {name} has no shape", expected="T.Tensor((M, N), dtype)", loc=place)
-    if getattr(annotation, "__wrapped__", annotation) is ptr:
-        ptr()
+    if annotation is ptr:
+        return Var(name, int64)
     found = scalar_dtype(annotation)
     if found is None:
         fail(

@@ -23,12 +23,14 @@ from tilecore.errors import (
     UnsupportedError,
 )
 from tilecore.ir import stmts as S
+from tilecore.ir.attached import ATTACH
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Var, dtype_of_expr
+from tilecore.ir.expr import Expr, Var, dtype_of_expr
 from tilecore.ir.lane_dependence import WARP
 from tilecore.ir.visit import walk_stmts
 from tilecore.ir.windows import WINDOWS, nest
 from tilecore.reference.evaluate import LANE, Frame, evaluate, refuse_outside
+from tilecore.reference.host_memory import array_at
 from tilecore.reference.lanes import is_uniform, lane_frame, uses_lanes
 from tilecore.reference.reductions import run_reduce, run_scan
 from tilecore.reference.storage import Storage, alias_storage, make_storage
@@ -42,7 +44,7 @@ from tilecore.reference.tile_ops import (
     scalar,
     updated,
 )
-from tilecore.reference.values import Array, cast, value_dtype
+from tilecore.reference.values import Array, cast, encode, value_dtype
 
 # What keeps lanes and asynchronous copies in step has nothing to do where both run in order.
 _ORDERING = frozenset({
@@ -75,6 +77,7 @@ class Interpreter:
     output: TextIO = field(default_factory=lambda: sys.stdout)
     place: str = ""
     broken: Array = field(default_factory=lambda: np.asarray(False))
+    attached: dict[str, tuple[Storage, Array]] = field(default_factory=dict)
 
     def run(self, body: S.Block) -> None:
         """Execute a block's statements.
@@ -89,6 +92,8 @@ class Interpreter:
             self.frame.values[LANE] = np.arange(self.threads, dtype=np.int32)
             mask = np.ones(self.threads, bool)
         self.block(body, mask)
+        for name in list(self.attached):
+            self.detach(name)
 
     def block(self, block: S.Block, mask: Array) -> Array:
         """Execute statements for the active iterations; those that reached the end come back."""
@@ -334,10 +339,34 @@ class Interpreter:
                 raise LanguageError("async.copy needs two regions")
             for frame in self._frames(stmt, mask):
                 run_copy(src, dst, frame)
+        elif stmt.op == ATTACH:
+            self._attach(stmt, mask)
         elif stmt.op == WINDOWS:
             self.block((nest(stmt, (_ROW, _COLUMN)),), mask)
         elif stmt.op not in _ORDERING:
             raise UnsupportedError(f"the reference cannot execute {stmt.op}")
+
+    def _attach(self, stmt: S.Intrinsic, mask: Array) -> None:
+        place, address = stmt.args
+        assert isinstance(place, Region) and isinstance(address, Expr)
+        found = np.unique(np.broadcast_to(evaluate(address, self.frame, mask), mask.shape)[mask])
+        if found.size != 1:
+            raise EmulatorFault(f"the address of {place.buffer.name} differs between lanes")
+        buffer, name = place.buffer, place.buffer.name
+        self.detach(name)
+        memory = array_at(buffer, int(found[0]), self.frame)
+        storage = make_storage(buffer, memory.shape, is_raw=name in self.raw, rounds=self.is_exact)
+        storage.array[...] = storage.encode(memory.astype(value_dtype(buffer.dtype)))
+        self.frame.storages[name] = storage
+        self.attached[name] = (storage, memory)
+
+    def detach(self, name: str) -> None:
+        """Write what changed in a tensor at an address to its memory."""
+        if name in self.attached:
+            storage, memory = self.attached.pop(name)
+            if storage.dirty:
+                values = storage.decode(storage.array)
+                memory[...] = encode(values, storage.buffer.dtype).astype(memory.dtype)
 
     def _frames(self, stmt: S.Stmt, mask: Array) -> list[Frame]:
         """Where a tile statement runs: once for the block, or per lane on lanes' own operands."""

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilecore.ir.attached import pointers
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
 from tilecore.runtime.arguments import ArgumentPlan, Signature, View
 from tilecore.runtime.fast_path import MISS, FastPath, make_fast_call
 from tilecore.runtime.launcher import BoundLaunch, alignment_of, bind, device_kind_of
-from tilecore.runtime.tensors import TensorView, allocator, view_of
+from tilecore.runtime.tensors import TensorView, address_of, allocator, view_of
 
 _RECENT = 4  # fast functions tried before the careful way; each that misses costs 0.2 us
 _REMEMBERED = 512  # signatures kept per kernel; beyond it all are forgotten and found anew
@@ -60,9 +61,12 @@ class KernelCaller:
         self._known: dict[tuple[object, ...], _Known] = {}
         self._recent: list[FastPath] = []
         self.on_entry: Callable[[Callable[..., Any]], None] | None = None
+        self.pointers = pointers(program)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Launch on the current stream; see the class."""
+        if self.pointers:
+            args, named = self._addressed(args, named)
         if self._recent:
             return self._recent[0].entry(*args, **named)
         return self.launch(args, named)
@@ -105,8 +109,21 @@ class KernelCaller:
         """Let the next call try `path` first."""
         others = [other for other in self._recent if other is not instead_of]
         self._recent = [path, *others][:_RECENT]
-        if self.on_entry is not None:
+        if self.on_entry is not None and not self.pointers:
             self.on_entry(path.entry)
+
+    def _addressed(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call with the addresses of tensors that are given for parameters of type T.ptr."""
+        kind = device_kind_of(self.launcher)
+        count = len(args) + len(named)
+        names = [parameter.name for parameter in self.plan.parameters(count)]
+        pairs = list(zip(names, args, strict=False))
+        given = (address_of(v, n, kind) if n in self.pointers else v for n, v in pairs)
+        rest = args[len(pairs) :]
+        changed = {n: address_of(v, n, kind) if n in self.pointers else v for n, v in named.items()}
+        return (*given, *rest), changed
 
     def _learn(self, facts: tuple[object, ...], views: Sequence[View]) -> _Known:
         signature = self.plan.check(views)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from tilecore.errors import ArgumentError
+from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr, Var
 from tilecore.ir.packing import storage_shape
@@ -37,11 +38,14 @@ class TensorChecks:
         self.device_kind = device_kind
         self.written = written_buffers(program)
         buffers = [p for p in program.params if isinstance(p, Buffer)]
+        elsewhere = attached(program)
         self._buffers = {buffer.name: buffer for buffer in buffers}
         self._shapes: dict[str, SizeFunction] = {
             buffer.name: compile_sizes(buffer.shape, program.symbols)
             for buffer in (*buffers, *program.workspaces)
+            if buffer.name not in elsewhere
         }
+        self._shapes |= {name: lambda _: (1,) for name in elsewhere}  # nobody reads it
         self._strides: dict[str, SizeFunction] = {
             buffer.name: compile_sizes(buffer.strides, program.symbols)
             for buffer in buffers

@@ -229,6 +229,30 @@ def _view_dlpack(value: Any) -> TensorView:
     )  # fmt: skip
 
 
+def address_of(value: Any, name: str, device_kind: str) -> Any:
+    """The address of a compact tensor that a call gives for a T.ptr parameter; a number is one.
+
+    Raises:
+        ArgumentError: a tensor of another device, or one that is not compact.
+    """
+    if isinstance(value, int):
+        return value
+    view = view_of(value)
+    if view.device.kind != device_kind or view.device.ordinal != 0:
+        raise ArgumentError(
+            f"{name} is on the wrong device",
+            expected=f"a tensor in the memory of the first {device_kind} device",
+            got=f"one on {view.device}",
+        )
+    if not is_compact(view.shape, view.strides):
+        raise ArgumentError(
+            f"{name} is an address, and its tensor is not compact",
+            expected="row-major strides",
+            got=f"shape {view.shape} with strides {view.strides}",
+        )
+    return view.address
+
+
 def storage_names(dtype: DType) -> tuple[str, ...]:
     """Element types of tensors that hold `dtype`, the usual one first.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilecore.ir.attached import attached_in
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Binary, Cast, Const, Expr, Load, Var, binary, const, walk
 from tilecore.ir.program import Kernel
@@ -60,6 +61,7 @@ class TileStore:
 
 def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
     """The copies of a kernel that are worth sharing and may be."""
+    apart = attached_in(kernel.body)  # blocks find other tensors under one name
     stmts = list(walk_stmts(kernel.body))
     definitions: dict[str, Expr] = {s.var.name: s.value for s in stmts if isinstance(s, Let)}
     loops = {s.var.name: s for s in stmts if isinstance(s, For)}
@@ -69,6 +71,7 @@ def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
         if (
             isinstance(stmt, Copy)
             and stmt.dst.buffer.name not in operands
+            and stmt.src.buffer.name not in apart
             and stmt.dst.buffer.name not in plan.borrowed
             and _may_share(stmt, stmts)
         ):

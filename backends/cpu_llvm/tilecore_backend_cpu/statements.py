@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from tilecore.errors import UnsupportedError
+from tilecore.ir.attached import ATTACH
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const, Expr, Load
 from tilecore.ir.stmts import (
@@ -317,5 +319,12 @@ def _emit_intrinsic(s: BlockState, stmt: Intrinsic) -> None:
         src, dst = stmt.args
         assert isinstance(src, Region) and isinstance(dst, Region)
         emit_copy(s, src, dst)
+        return
+    if stmt.op == ATTACH:
+        place, address = stmt.args
+        assert isinstance(place, Region) and isinstance(address, Expr)
+        name = place.buffer.name
+        pointer = s.w.cast("inttoptr", evaluate(s, address), "ptr")
+        s.storage[name] = dataclasses.replace(s.storage[name], pointer=pointer)
         return
     raise UnsupportedError(f"the CPU backend has no operation {stmt.op!r}", loc=stmt.loc)

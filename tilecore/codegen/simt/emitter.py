@@ -278,6 +278,11 @@ class KernelPrinter:
                 return f"tc::named_barrier({text(stmt.args[0])}, {text(stmt.args[1])});"  # type: ignore[arg-type]
             case "named_barrier.arrive":
                 return f"tc::named_barrier_arrive({text(stmt.args[0])}, {text(stmt.args[1])});"  # type: ignore[arg-type]
+            case "memory.attach":
+                place, address, size = stmt.args
+                assert isinstance(place, Region)
+                name, kind = place.buffer.name, self.type_of(place.buffer)
+                return f"{name} = tc::memory_at<{kind}>({text(address)}, {text(size)});"  # type: ignore[arg-type]
             case "lane.move":
                 return self.move(stmt)
             case "lane.move_bounded":

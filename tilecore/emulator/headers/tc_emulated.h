@@ -126,6 +126,11 @@ inline int grid_z() { return emulator::here().place->grid[2]; }
 
 // ---------------------------------------------------------------- global memory
 template <class T>
+inline T* memory_at(int64_t address, int64_t bytes) {
+  emulator::global_attach(static_cast<uint64_t>(address), static_cast<uint64_t>(bytes));
+  return reinterpret_cast<T*>(address);
+}
+template <class T>
 inline T load_global(const T* p, TC_HERE) {
   T value;
   memcpy(&value, emulator::global_read(p, sizeof(T), text_line), sizeof(T));

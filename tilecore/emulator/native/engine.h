@@ -80,6 +80,8 @@ void print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // it is illegal.
 const void* global_read(const void* p, uint32_t bytes, int text_line);
 void* global_write(void* p, uint32_t bytes, int text_line);
+// From here on the launch may read and write `bytes` at an address that the program found in memory.
+void global_attach(uint64_t address, uint64_t bytes);
 
 // Lets other lanes run. For polling loops.
 void let_others_run();

@@ -28,6 +28,24 @@ static const MemoryRange* nearest(const LaunchConfig& config, uint64_t address) 
   return best;
 }
 
+static bool is_attached(uint64_t address, uint32_t bytes) {
+  Launch& launch = *self().owner->worker->launch;
+  const std::lock_guard<std::mutex> lock(launch.mutex);
+  for (const MemoryRange& range : launch.attached) {
+    if (address >= range.begin && address + bytes <= range.begin + range.bytes) return true;
+  }
+  return false;
+}
+
+void global_attach(uint64_t address, uint64_t bytes) {
+  Launch& launch = *self().owner->worker->launch;
+  const std::lock_guard<std::mutex> lock(launch.mutex);
+  for (const MemoryRange& range : launch.attached) {
+    if (range.begin == address && range.bytes >= bytes) return;
+  }
+  launch.attached.push_back(MemoryRange{address, bytes, 1, 0});
+}
+
 static bool check(const void* p, uint32_t bytes, bool writes, int text_line) {
   const LaunchConfig& config = *self().owner->worker->launch->config;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
@@ -50,6 +68,13 @@ static bool check(const void* p, uint32_t bytes, bool writes, int text_line) {
       return false;
     }
     return true;
+  }
+  if (is_attached(address, bytes)) {
+    const uint32_t unit = bytes & (0 - bytes);
+    if (address % (unit > 16 ? 16 : unit) == 0) return true;
+    report(self(), Fault::global_misaligned, text_line, 0, "%s of %u bytes at address %p",
+           writes ? "write" : "read", bytes, p);
+    return false;
   }
   const MemoryRange* near = nearest(config, address);
   if (near == nullptr) {

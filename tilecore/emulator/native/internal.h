@@ -60,6 +60,7 @@ struct Launch {
   const LaunchConfig* config;
   std::mutex mutex;
   std::vector<FaultRecord> faults;
+  std::vector<MemoryRange> attached;  // memory at addresses that the program found
   std::map<std::pair<int, int>, BankSite> bank_sites;  // (text line, bytes and direction)
   std::string prints;
   std::atomic<int64_t> next_unit{0};

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilecore.ir import stmts as S
+from tilecore.ir.attached import ATTACH
 from tilecore.ir.expr import Expr, Var
 from tilecore.ir.lane_dependence import (
     conditions_of,
@@ -24,6 +25,7 @@ from tilecore.ir.lane_dependence import (
 )
 from tilecore.ir.program import Level
 from tilecore.ir.verifier.state import State
+from tilecore.ir.visit import exprs_of
 
 _BLOCK_WIDE = (S.Parallel, S.Gemm, S.Reduce, S.Scan)
 
@@ -53,6 +55,10 @@ class _Check:
                 what = "sync_block" if is_barrier else type(stmt).__name__
                 self.state.loc = getattr(stmt, "loc", None) or self.state.loc
                 self.state.fail(f"{what} under a condition that differs between lanes")
+            if isinstance(stmt, S.Intrinsic) and stmt.op == ATTACH:
+                self.state.loc = stmt.loc or self.state.loc
+                if under or any(depends_on_lane(e, self.names) for e in exprs_of(stmt)):
+                    self.state.fail("the address of a tensor differs between lanes")
             differs = any(depends_on_lane(c, self.names) for c in conditions_of(stmt))
             away = apart or (differs and not self.may_join(stmt))
             for inner in nested_blocks(stmt):

@@ -11,9 +11,10 @@ import dataclasses
 
 from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
+from tilecore.ir.attached import ATTACH
 from tilecore.ir.buffers import Region, Scope
-from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, binary, const
+from tilecore.ir.dtypes import int32, int64
+from tilecore.ir.expr import Call, Expr, binary, const, widened
 from tilecore.ir.lane_dependence import conditions_of, is_per_lane, lane_dependent_names
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import (
@@ -38,6 +39,7 @@ from tilecore.ir.stmts import (
     While,
 )
 from tilecore.ir.visit import map_stmts
+from tilecore.passes.async_copies import strides_of
 from tilecore.passes.defer_sums import ACROSS, IN_LANE
 from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.lowering import copies_under_gemm, rotate_gemm
@@ -223,6 +225,8 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         return lower_sum_in_lane(stmt, scope)
     if stmt.op == ACROSS:
         return lower_sum_lanes(stmt, scope)
+    if stmt.op == ATTACH:
+        return (_attach(stmt, scope),)
     if stmt.op == "tile.reduce":
         reduce, scratch = reduce_of(stmt)
         return lower_reduce(reduce, scratch, scope)
@@ -231,6 +235,21 @@ def _intrinsic(stmt: Intrinsic, scope: LaneScope) -> Block:
         for arg in stmt.args
     )
     return (dataclasses.replace(stmt, args=args),)
+
+
+def _attach(stmt: Intrinsic, scope: LaneScope) -> Intrinsic:
+    """A buffer's flat form, the address, and how many bytes lie there."""
+    region, address = stmt.args
+    assert isinstance(region, Region) and isinstance(address, Expr)
+    buffer = region.buffer
+    elements: Expr = const(1, int64)
+    for extent, stride in zip(buffer.shape, strides_of(buffer.shape, buffer.strides), strict=True):
+        last = binary("sub", widened(extent), const(1, int64))
+        elements = binary("add", elements, binary("mul", last, widened(stride)))
+    size = binary("mul", elements, const(buffer.dtype.bytes, int64))
+    flat = Region(scope.lane_buffer(buffer), (const(0),), (None,))
+    args = (flat, lower_uniform(address, scope), lower_uniform(size, scope))
+    return dataclasses.replace(stmt, args=args)
 
 
 def _element(region: Region, scope: LaneScope) -> Region:

@@ -6,6 +6,7 @@ import dataclasses
 
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan
+from tilecore.ir.attached import attached_in
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
@@ -118,7 +119,10 @@ class BulkCopies:
         return self.bulk_plan(copy) is not None
 
     def bulk_plan(self, copy: Copy, parts: int = 1) -> BulkCopyPlan | None:
-        """The backend's answer to a copy, with the layouts of now."""
+        """The backend's answer to a copy, with the layouts of now; None for a tensor at an
+        address that only the kernel finds, which no map made before the launch describes."""
+        if {copy.src.buffer.name, copy.dst.buffer.name} & attached_in(self.kernel.body):
+            return None
         trial = dataclasses.replace(self.kernel, layouts=tuple(sorted(self.layouts.items())))
         windows = copy.windows if isinstance(copy, WindowCopy) else None
         plan = self.context.hooks.call(

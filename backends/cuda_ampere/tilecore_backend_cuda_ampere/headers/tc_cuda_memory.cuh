@@ -73,6 +73,10 @@ TC_DEVICE word_t<bytes> of_regs(const T* regs) {
   }
 #define TC_PLAIN_READ(p) (*(p))
 #define TC_PLAIN_WRITE(p, v) (*(p) = (v))
+template <class T>
+TC_DEVICE T* memory_at(int64_t address, int64_t) {
+  return reinterpret_cast<T*>(address);
+}
 TC_LOADS(load_global, TC_PLAIN_READ)
 TC_LOADS(load_global_readonly, __ldg)
 TC_LOADS(load_global_streaming, __ldcs)

@@ -42,6 +42,10 @@ template <int bytes> using word_t = typename word_of<bytes>::type;
 #define TC_WRITE(p, v) (*(p) = (v))
 #define TC_READ_STREAMING(p) __builtin_nontemporal_load(p)
 #define TC_WRITE_STREAMING(p, v) __builtin_nontemporal_store(v, p)
+template <class T>
+TC_DEVICE T* memory_at(int64_t address, int64_t) {
+  return reinterpret_cast<T*>(address);
+}
 TC_LOADS(load_global, TC_GENERIC, TC_READ)
 TC_LOADS(load_global_readonly, TC_GENERIC, TC_READ)
 TC_LOADS(load_global_streaming, TC_GENERIC, TC_READ_STREAMING)

@@ -1,0 +1,176 @@
+"""Tensors at addresses: of T.ptr parameters, and of tables that hold an address for each tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from language_support import kernel_on
+
+import tilecore
+import tilecore.language as T
+from tilecore.errors import ArgumentError, DeviceAssertError, LanguageError, UnsupportedError
+
+BACKENDS = ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
+GROUPS, M, N, K = 3, 40, 48, 72
+Array = Any
+
+
+def aligned(shape: tuple[int, ...], dtype: Any, shift: int = 0) -> Array:
+    """Zeros that begin at a multiple of 64 bytes, and `shift` more."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(count + 128, np.uint8)
+    first = -raw.ctypes.data % 64 + shift
+    return raw[first : first + count].view(dtype).reshape(shape)
+
+
+def table(arrays: list[Array]) -> Array:
+    return np.array([array.ctypes.data for array in arrays], np.int64)
+
+
+def grouped(stages: int) -> Any:
+    @T.prim_func
+    def main(
+        a: T.Tensor([GROUPS], T.ptr), b: T.Tensor([GROUPS], T.ptr), c: T.Tensor([GROUPS], T.ptr)
+    ):
+        with T.Kernel(T.ceildiv(N, 32), T.ceildiv(M, 32), GROUPS, threads=128) as (bx, by, g):
+            A = T.make_tensor(a[g], (M, K), "float16")
+            B = T.make_tensor(b[g], (K, N), "float16")
+            C = T.make_tensor(c[g], (M, N), "float32")
+            left = T.alloc_shared((32, 32), "float16")
+            right = T.alloc_shared((32, 32), "float16")
+            sums = T.alloc_fragment((32, 32), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(T.ceildiv(K, 32), num_stages=stages):
+                T.copy(A[by * 32, k * 32], left)
+                T.copy(B[k * 32, bx * 32], right)
+                T.gemm(left, right, sums)
+            T.copy(sums, C[by * 32, bx * 32])
+
+    return main
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("stages", [0, 3])
+def test_products_of_tensors_that_tables_name(stages: int, backend: str) -> None:
+    """Ragged edges are guarded by the shape that the program gives."""
+    rng = np.random.default_rng(0)
+    a = [aligned((M, K), np.float16) for _ in range(GROUPS)]
+    b = [aligned((K, N), np.float16) for _ in range(GROUPS)]
+    c = [aligned((M, N), np.float32) for _ in range(GROUPS)]
+    for one in (*a, *b):
+        one[...] = rng.integers(-3, 4, one.shape)
+    kernel_on(backend, grouped(stages))(table(a), table(b), table(c))
+    for x, y, z in zip(a, b, c, strict=True):
+        np.testing.assert_array_equal(z, x.astype(np.float32) @ y.astype(np.float32))
+
+
+@T.prim_func
+def doubled(p: T.ptr, q: T.ptr, n: T.int32):
+    x = T.make_tensor(p, (n,), "float32")
+    y = T.make_tensor(q, (n,), "float32")
+    with T.Kernel(T.ceildiv(n, 64), threads=64) as bx:
+        for i in T.Parallel(64):
+            y[bx * 64 + i] = x[bx * 64 + i] * 2
+    with T.Kernel(1, threads=64):
+        y[0] = y[0] + 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parameters_that_are_addresses(backend: str) -> None:
+    """Tensors or numbers, by place or name, again and again; sizes come with the call."""
+    x, y = aligned((100,), np.float32), aligned((100,), np.float32)
+    x[:] = np.arange(100) + 1
+    expected = 2 * x
+    expected[0] += 1
+    kernel = kernel_on(backend, doubled)
+    for call in (
+        lambda: kernel(x, y, 100),
+        lambda: kernel(x, y, 100),
+        lambda: kernel(x.ctypes.data, y.ctypes.data, 100),
+        lambda: kernel(q=y, p=x, n=100),
+    ):
+        y[:] = 0
+        call()
+        np.testing.assert_array_equal(y, expected)
+    y[:] = 0
+    kernel(x, y, 50)
+    np.testing.assert_array_equal(y, np.where(np.arange(100) < 50, expected, 0))
+    with pytest.raises(ArgumentError, match="its tensor is not compact"):
+        kernel(x[::2], y, 50)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu_llvm", "cuda_ampere"])
+def test_an_address_that_lanes_cannot_use_is_reported(backend: str) -> None:
+    x, y = aligned((100,), np.float32, 4), aligned((100,), np.float32)
+    kernel = kernel_on(backend, doubled)
+    with pytest.raises(Exception, match="is 0 or no multiple of 16 bytes") as caught:
+        kernel(x, y, 100)
+    assert isinstance(caught.value, DeviceAssertError) or backend == "cuda_ampere"
+    if backend != "cuda_ampere":  # a device stops; the emulator goes on, and would read there
+        with pytest.raises(DeviceAssertError, match="is 0 or no multiple of 16 bytes"):
+            kernel(0, y, 100)
+
+
+def test_blocks_of_one_kernel_find_other_tensors() -> None:
+    """What blocks share of a common operand must not be shared under one name."""
+    rows = 64
+
+    @T.prim_func
+    def main(a: T.Tensor([2], T.ptr), out: T.Tensor((2, 256, rows), "float32")):
+        with T.Kernel(256 // 32, 2, threads=64) as (bx, g):
+            A = T.make_tensor(a[g], (rows, rows), "float32")
+            left = T.alloc_shared((32, rows), "float32")
+            right = T.alloc_shared((rows, rows), "float32")
+            sums = T.alloc_fragment((32, rows), "float32")
+            T.clear(sums)
+            T.fill(left, 1)
+            T.copy(A, right)
+            T.gemm(left, right, sums)
+            T.copy(sums, out[g, bx * 32, 0])
+
+    tensors = [aligned((rows, rows), np.float32) for _ in range(2)]
+    tensors[0][...], tensors[1][...] = 1, 2
+    for backend in ("cpu_llvm", "cuda_hopper"):
+        out = np.zeros((2, 256, rows), np.float32)
+        kernel_on(backend, main)(table(tensors), out)
+        assert (out[0] == rows).all() and (out[1] == 2 * rows).all()
+
+
+def test_what_cannot_be_an_address_is_refused() -> None:
+    def of_an_element(x: T.Tensor((4,), "int32")):
+        with T.Kernel(1):
+            T.make_tensor(x[0], (4,), "float32")
+
+    def in_a_nest(p: T.Tensor([4], T.ptr)):
+        with T.Kernel(1):
+            for i in T.Parallel(4):
+                T.make_tensor(p[i], (4,), "float32")
+
+    def of_a_loaded_size(p: T.Tensor([4], T.ptr), n: T.Tensor((4,), "int32")):
+        with T.Kernel(1):
+            T.make_tensor(p[0], (n[0],), "float32")
+
+    def of_lanes(p: T.Tensor([32], T.ptr), out: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            lane = T.get_thread_binding(0)
+            x = T.make_tensor(p[lane], (4,), "float32")
+            out[lane] = x[0]
+
+    for function, message in (
+        (of_an_element, "T.make_tensor takes an address; expected a T.ptr parameter"),
+        (in_a_nest, "T.make_tensor inside T.Parallel"),
+        (of_a_loaded_size, "an extent of T.make_tensor is not known at the call"),
+        (of_lanes, "the address of a tensor differs between lanes"),
+    ):
+        with pytest.raises(LanguageError, match=message):
+            tilecore.lower(T.prim_func(function), "cpu_llvm")
+
+    def packed(p: T.ptr):
+        x = T.make_tensor(p, (4,), "int4")
+        with T.Kernel(1):
+            x[0] = 1
+
+    with pytest.raises(UnsupportedError, match="elements share bytes"):
+        T.prim_func(packed)
