@@ -79,14 +79,6 @@ def test_bad_annotations(annotation, message):
         T.prim_func(main)
 
 
-def test_pointers_are_refused_with_the_reason():
-    def main(A: T.ptr):
-        pass
-
-    with pytest.raises(UnsupportedError, match="a raw pointer carries no extents"):
-        T.prim_func(main)
-
-
 def test_parameters_must_be_plain():
     def no_annotation(A):
         pass

@@ -174,3 +174,22 @@ def test_what_cannot_be_an_address_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="elements share bytes"):
         T.prim_func(packed)
+
+
+def test_an_eager_function_declares_what_an_address_means() -> None:
+    """Then the argument is a tensor, with every check of one."""
+
+    @tilecore.jit(backend="cpu_llvm")
+    def twice(x: T.ptr, y: T.ptr, n: int):
+        x = T.make_tensor(x, (n,), T.float32)
+        y = T.make_tensor(y, (n,), T.float32)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                y[i] = x[i] * 2
+
+    x, y = np.arange(40, dtype=np.float32), np.zeros(40, np.float32)
+    twice(x, y, 40)
+    np.testing.assert_array_equal(y, 2 * x)
+    assert twice.par_compile([{"x": T.ptr(), "y": T.ptr(), "n": 40}])
+    with pytest.raises(ArgumentError, match="axis 0 of argument x does not fit"):
+        twice(x, y, 50)

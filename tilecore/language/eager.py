@@ -25,7 +25,7 @@ from tilecore.language.linear import linear_terms
 from tilecore.language.locate import fail, misuse, run_staged
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc
-from tilecore.language.types import TensorType, declare_param, scalar_dtype, split_names
+from tilecore.language.types import TensorType, declare_param, ptr, scalar_dtype, split_names
 from tilecore.language.values import BufferValue, Scalar
 
 
@@ -69,6 +69,14 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 class UnknownTensor:
     """A tensor argument of which only the sizes are known."""
+
+
+class PointerArgument:
+    """A tensor argument that the signature calls an address: T.make_tensor declares it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.description = f"the address {name}"
 
 
 UNKNOWN_TENSOR = UnknownTensor()
@@ -333,6 +341,8 @@ def _initial(
     for name, value in arguments.items():
         if name in call.scalars:
             result[name] = Scalar(Var(name, call.scalars[name]))
+        elif name in call.tensors and annotations.get(name) is ptr:
+            result[name] = PointerArgument(name)
         elif name in call.tensors:
             reason = f"tensor argument {name} is used before it is declared"
             result[name] = Poison(name, reason, f"write `{name}: T.Tensor[[...], dtype]` first")

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tilecore.language.eager import TensorKey, tensor_key
+from tilecore.language.eager import UNKNOWN_TENSOR, TensorKey, tensor_key
+from tilecore.language.types import ptr
 from tilecore.language.values import Operators
 
 _PLAIN = (int, str, bytes, complex, type(None), np.generic, np.dtype, enum.Enum, range)
@@ -27,6 +28,8 @@ def key_or_value(value: Any) -> Any:
     """A tensor's key, any other value itself."""
     if isinstance(value, np.generic | Operators):
         return value
+    if value is ptr:
+        return UNKNOWN_TENSOR
     key = tensor_key(value)
     return value if key is None else key
 

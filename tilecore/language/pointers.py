@@ -13,9 +13,10 @@ from tilecore.ir.stmts import Assert, Intrinsic, Stmt
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.dtypes import dtype as make_dtype
+from tilecore.language.eager import PointerArgument
 from tilecore.language.locate import caller_loc, fail, refuse
 from tilecore.language.operators import as_index, has_load
-from tilecore.language.types import shape_exprs
+from tilecore.language.types import StridedTensor, Tensor, shape_exprs
 from tilecore.language.values import BufferValue
 
 ALIGNMENT_BYTES = 16
@@ -39,6 +40,9 @@ def make_tensor(source: Any, shape: Any, dtype: Any = "float32", strides: Any = 
         LanguageError: no address, or inside T.Parallel.
     """
     builder = current()
+    if isinstance(source, PointerArgument):
+        typed = Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
+        return builder.eager.declare(source.name, typed)
     if builder.inside("parallel"):
         fail("T.make_tensor inside T.Parallel", expected="a place that all lanes reach")
     kind = make_dtype(dtype).ir
