@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
-from mixed_tiles import ROUNDS, TileWork, clamped, indented
+from mixed_frames import FRAMES, SPLITS, Frames
+from mixed_tiles import ROUNDS, clamped, indented
 
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
@@ -57,7 +59,7 @@ class MixedProgram:
     @property
     def text(self) -> str:
         """The module that makes it."""
-        body = "".join(f"            {line}\n" for line in self.lines)
+        body = "".join(f"        {line}\n" for line in self.lines)
         return f"{self.head}{body}\n    return main\n"
 
     def arguments(self) -> list[np.ndarray]:
@@ -68,15 +70,16 @@ class MixedProgram:
         inputs = [rng.integers(-2, 3, shape).astype(operand) for shape in self.shapes]
         x = rng.integers(-4, 5, (m, n)).astype(np.float32)
         table = rng.integers(0, 4, ROUNDS).astype(np.int32)
-        shapes = (((m, n), np.float32), ((m,), np.int32), ((m, n), np.float32))
+        whole = ((m, n), np.float32)
+        shapes: tuple[Any, ...] = (whole, ((m,), np.int32), whole, ((1,), np.int32))
         outputs = [np.zeros(shape, kind) for shape, kind in shapes]
         return [*inputs, x, table, *outputs]
 
 
-OUTPUTS = 3  # the last arguments
+OUTPUTS = 4  # the last arguments
 
 
-class Maker(TileWork):
+class Maker(Frames):
     """Draws one program."""
 
     def __init__(self, seed: int, largest: int = 260) -> None:
@@ -97,6 +100,10 @@ class Maker(TileWork):
         self.accum = "int32" if self.operand == "int8" else "float32"
         self.keeps_half = self.chance(0.35)
         self.chains = rng.random() < 0.4
+        self.frame = rng.choice(FRAMES)
+        self.is_dynamic = rng.random() < 0.2
+        self.odd_columns = bool(bn % 2)
+        self.issues = rng.random() < 0.12  # the author issues copies and waits for them
         self.number = 0
         self.fragments = ["acc", "other"]
 
@@ -105,7 +112,7 @@ class Maker(TileWork):
     def loads(self, step: str) -> list[str]:
         """Copies of a round's tiles of A and B."""
         rng = self.rng
-        at = f"{step} * BK"
+        at = self.place(step)
         if self.chance(0.1):
             at = f"table[{step} % {ROUNDS}] * BK"  # where it begins is loaded
         a = f"A[{at}, by * BM]" if self.turned[0] else f"A[by * BM, {at}]"
@@ -113,6 +120,9 @@ class Maker(TileWork):
         lines = [f"T.copy({a}, a)", f"T.copy({b}, b)"]
         if self.chance(0.15):
             lines.reverse()
+        if self.issues:
+            lines = [line.replace("T.copy", "T.async_copy") for line in lines]
+            lines += ["T.async_commit()", "T.async_wait(0)"]
         if self.chance(0.2):
             change = rng.choice(["-{x}", "T.max({x}, 0)", "{x} * {x}"])
             target, extents = rng.choice([("a", self.shape_a()), ("b", self.shape_b())])
@@ -120,6 +130,30 @@ class Maker(TileWork):
             lines += [f"for i, l in T.Parallel{extents}:",
                       f"    {target}[i, l] = {clamped(work, self.limit)}"]  # fmt: skip
         return lines
+
+    def place(self, step: str) -> str:
+        """Where a round begins along K."""
+        if self.frame == "split":
+            return f"(bz * T.ceildiv(T.ceildiv(K, BK), {SPLITS}) + {step}) * BK"
+        return f"{step} * BK"
+
+    def product(self, a: str, way: str, into: str) -> list[str]:
+        """A contraction, whole or by parts of its operands."""
+        bm, _, bk = self.tile
+        at_a = "{0}[:, {1}:{2}]" if not self.turned[0] else "{0}[{1}:{2}, :]"
+        at_b = "{0}[{1}:{2}, :]" if not self.turned[1] else "{0}[:, {1}:{2}]"
+        if self.chance(0.12) and bk % 2 == 0 and a == "a":  # halves along K
+            return [
+                f"T.gemm({at_a.format(a, lo, hi)}, {at_b.format('b', lo, hi)}, {into}, {way})"
+                for lo, hi in (("0", "BK // 2"), ("BK // 2", "BK"))
+            ]
+        if self.chance(0.08) and bm % 2 == 0 and a == "a":  # halves along M
+            rows = "{0}[{1}:{2}, :]" if not self.turned[0] else "{0}[:, {1}:{2}]"
+            return [
+                f"T.gemm({rows.format(a, lo, hi)}, b, {into}[{lo}:{hi}, :], {way})"
+                for lo, hi in (("0", "BM // 2"), ("BM // 2", "BM"))
+            ]
+        return [f"T.gemm({a}, b, {into}, {way})"]
 
     def shape_a(self) -> str:
         """Of the shared tile of A."""
@@ -141,9 +175,9 @@ class Maker(TileWork):
             change = rng.choice(["half[i, l] * 2", "T.max(half[i, l], 0)", "half[i, l] + row[i]"])
             lines += ["T.copy(a, half)", "for i, l in T.Parallel(BM, BK):",
                       f"    half[i, l] = {clamped(change, self.limit)}",
-                      f"T.gemm(half, b, acc, {way})"]  # fmt: skip
+                      *self.product("half", way, "acc")]  # fmt: skip
         else:
-            lines += [f"T.gemm(a, b, acc, {way})"]
+            lines += self.product("a", way, "acc")
         if self.chance(0.35):
             clear = rng.choice(["", ", clear_accum=True", f", clear_accum=n > {rng.randint(0, 3)}"])
             lines += [f"T.gemm(a, b, other, {way}{clear})"]
@@ -167,11 +201,14 @@ class Maker(TileWork):
         """A pipelined loop over rounds."""
         rng = self.rng
         step = self.name("k")
-        whole = [("0", "T.ceildiv(K, BK)")] * (12 if self.calm else 3)
+        rounds = "T.ceildiv(K, BK)"
+        if self.frame == "split":
+            rounds = f"T.ceildiv({rounds}, {SPLITS})"
+        whole = [("0", rounds)] * (12 if self.calm else 3)
         begin, end = rng.choice([
             *whole, ("0", "table[by % 8]"), ("bx", "bx + 3"), ("0", "by"),
-            ("1", "T.ceildiv(K, BK) + 1"), ("0", "T.min(by + 1, T.ceildiv(K, BK))"),
-            ("table[0]", "T.ceildiv(K, BK)"),
+            ("1", f"{rounds} + 1"), ("0", f"T.min(by + 1, {rounds})"), ("table[0]", rounds),
+            ("(bx * 3 + by) % 3", f"T.min((bx * 3 + by) % 3 + 2, {rounds})"),
         ])  # fmt: skip
         inside = self.loads(step)
         if self.chains:
@@ -193,7 +230,8 @@ class Maker(TileWork):
             inside[place:place] = work
         if self.chance(0.1):
             inside += ["n += 1"]
-        head = f"for {step} in T.Pipelined({begin}, {end}, num_stages=num_stages):"
+        loop = f"T.Pipelined({begin}, {end}, num_stages=num_stages)"
+        head = f"for {step} in {f'T.serial({begin}, {end})' if self.issues else loop}:"
         lines = [head, *indented(inside)]
         if self.chance(0.1):
             lines = [f"for {self.name('o')} in T.serial(2):", *indented(lines)]
@@ -206,8 +244,8 @@ class Maker(TileWork):
 
     # --- the whole ----------------------------------------------------------------------------
 
-    def body(self) -> list[str]:
-        """The kernel's statements."""
+    def buffers(self) -> list[str]:
+        """Allocations."""
         kind, accum = self.operand, self.accum
         lines = [
             f"a = T.alloc_shared({self.shape_a()}, '{kind}')",
@@ -216,10 +254,8 @@ class Maker(TileWork):
             *(f"{name} = T.alloc_fragment((BM, BN), '{accum}')" for name in ("acc", "other")),
             f"row = T.alloc_fragment((BM,), '{accum}')",
             f"col = T.alloc_fragment((BN,), '{accum}')",
-            "n = T.alloc_var('int32', init=1)",
-            "T.clear(acc)", "T.fill(other, 1)", "T.fill(row, 1)", "T.clear(col)",
-            "T.copy(X[by * BM, bx * BN], kept)",
-        ]  # fmt: skip
+            "n = T.alloc_var('int32')",
+        ]
         if self.keeps_half:
             lines.append(f"half = T.alloc_fragment((BM, BK), '{kind}')")
         if self.chains:
@@ -229,31 +265,59 @@ class Maker(TileWork):
                 f"weights = T.alloc_fragment((BM, BN), '{kind}')",
                 f"out = T.alloc_fragment((BM, BD), '{accum}')",
                 f"part = T.alloc_fragment((BM,), '{accum}')",
-                "T.clear(out)",
             ]
-        if self.chance(0.15):
-            lines += ["T.clear(a)", "T.fill(b, 1)"]
         if self.chance(0.2):
             lines.append(f"T.use_swizzle({self.rng.randint(1, 4)})")
+        return lines + self.layouts()
+
+    def body(self) -> list[str]:
+        """What is done for each tile."""
+        lines = [
+            "n = 1", "T.clear(acc)", "T.fill(other, 1)", "T.fill(row, 1)", "T.clear(col)",
+            "T.copy(X[by * BM, bx * BN], kept)", *(["T.clear(out)"] if self.chains else []),
+        ]  # fmt: skip
+        if self.chance(0.15):
+            lines += ["T.clear(a)", "T.fill(b, 1)"]
         for _ in range(self.rng.choice([0, 0, 1, 2])):
             lines += self.statement()
         for _ in range(self.rng.choice([1, 1, 1, 2])):
             lines += self.main_loop()
         for _ in range(self.rng.choice([0, 1, 2])):
             lines += self.statement()
+        if self.chance(0.2):
+            lines += self.viewed()
+        if self.chance(0.1):
+            lines += self.apart()
+        if self.chance(0.2):
+            lines += [
+                "for i, j in T.Parallel(BM, BN):",
+                f"    other[i, j] = other[i, j] + T.cast(kept[i, j], '{self.accum}')",
+            ]
+        return lines + self.stores()
+
+    def stores(self) -> list[str]:
+        """What leaves a tile; parts of a sum are added up."""
+        result, lines = "acc", []
         if self.chains:
             lines += ["for i, j in T.Parallel(BM, BN):",
-                      "    other[i, j] = other[i, j] + acc[i, j]",
-                      "T.copy(out, C[by * BM, bx * BN])" if self.tile[1] == self.depth
-                      else "T.reduce_max(out, row, dim=1, clear=False)"]  # fmt: skip
+                      "    other[i, j] = other[i, j] + acc[i, j]"]  # fmt: skip
+            if self.tile[1] == self.depth:
+                result = "out"
+            else:
+                lines.append("T.reduce_max(out, row, dim=1, clear=False)")
+        place, both = "E[by * BM + i, bx * BN + j]", "T.cast(both, 'float32')"
+        is_split = self.frame == "split"
         lines += ["for i, j in T.Parallel(BM, BN):",
                   "    if by * BM + i < M and bx * BN + j < N:",
                   "        both = acc[i, j] + other[i, j] * 3 + n",
-                  "        E[by * BM + i, bx * BN + j] = T.cast(both, 'float32')",
+                  f"        T.atomic_add({place}, {both})" if is_split
+                  else f"        {place} = {both}",
                   "for i in T.Parallel(BM):", "    if by * BM + i < M:",
                   "        T.atomic_add(D[by * BM + i], T.cast(row[i], 'int32'))"]  # fmt: skip
-        if not self.chains:
-            lines.append("T.copy(acc, C[by * BM, bx * BN])")
+        if is_split:
+            lines += [f"T.atomic_add(C[by * BM, bx * BN], {result})"] * (self.accum == "float32")
+        else:
+            lines.append(f"T.copy({result}, C[by * BM, bx * BN])")
         return lines
 
     def make(self) -> MixedProgram:
@@ -263,32 +327,34 @@ class Maker(TileWork):
         self.depth = bn if self.chance(0.5) else self.rng.choice([32, 64, 16])
         if not self.chains:
             self.depth = bn
-        lines = self.body()
+        lines = self.framed(self.buffers(), self.body())
         rows = max(1, -(-k // bk)) * bn
         shapes = (
             (k, m) if self.turned[0] else (m, k),
             (n, k) if self.turned[1] else (k, n),
             (rows, self.depth),
         )
+        types = ("(K, M)" if self.turned[0] else "(M, K)", "(N, K)" if self.turned[1] else "(K, N)")
         head = f"""\
 import tilecore.language as T
 
 M, N, K, BM, BN, BK, BD = {m}, {n}, {k}, {bm}, {bn}, {bk}, {self.depth}
+{"M, N = T.dynamic('M, N')" if self.is_dynamic else ""}
 
 
 def make(num_stages, threads):
     @T.prim_func
     def main(
-        A: T.Tensor({shapes[0]}, "{self.operand}"),
-        B: T.Tensor({shapes[1]}, "{self.operand}"),
+        A: T.Tensor({types[0]}, "{self.operand}"),
+        B: T.Tensor({types[1]}, "{self.operand}"),
         V: T.Tensor({shapes[2]}, "{self.operand}"),
         X: T.Tensor((M, N), "float32"),
         table: T.Tensor(({ROUNDS},), "int32"),
         C: T.Tensor((M, N), "float32"),
         D: T.Tensor((M,), "int32"),
         E: T.Tensor((M, N), "float32"),
+        count: T.Tensor((1,), "int32"),
     ):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bx, by):
 """
         warpgroups = [128, 128, 256, 256, 384, 512]
         threads = self.rng.choice(warpgroups + ([] if self.calm else [32, 64, 96, 160]))

@@ -27,6 +27,8 @@ class TileWork:
         accum: dtype of the fragments.
         fragments: names of the fragments of a whole tile.
         number: of names that were given.
+        frame: how blocks come to their tiles.
+        odd_columns: the tile has an odd number of them.
     """
 
     rng: Random
@@ -35,6 +37,8 @@ class TileWork:
     accum: str
     fragments: list[str]
     number: int
+    frame: str
+    odd_columns: bool
 
     def chance(self, share: float) -> bool:
         """Whether something unusual happens."""
@@ -104,7 +108,7 @@ class TileWork:
         """Copies among tiles and global memory, scans, atomics."""
         rng = self.rng
         source = rng.choice(self.fragments)
-        kind = rng.randint(0, 7)
+        kind = rng.choice([0, 1, 2, 3, 4, 7] if self.frame == "split" else range(8))
         bound = ["for i, j in T.Parallel(BM, BN):",
                  f"    {source}[i, j] = {clamped(f'{source}[i, j]', self.limit)}"]  # fmt: skip
         if kind == 0:

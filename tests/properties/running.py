@@ -60,7 +60,7 @@ def results(
 
 
 def assert_same(
-    names: str, program: Any, one: Sequence[Any], other: Sequence[Any], variants: str
+    names: Sequence[str], program: Any, one: Sequence[Any], other: Sequence[Any], variants: str
 ) -> None:
     """Both results, tensors of these names, are equal bit by bit (a zero's sign aside)."""
     for name, left, right in zip(names, one, other, strict=True):
