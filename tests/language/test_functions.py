@@ -7,6 +7,7 @@ import language_support as support
 import numpy as np
 import pytest
 
+import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
 from tilecore.ir.buffers import Buffer, Scope
@@ -242,6 +243,70 @@ def test_macro_arguments_are_taken_by_value():
             R[0], R[1] = x, y
 
     np.testing.assert_array_equal(support.result(main, "R", R=np.zeros(2, np.int32)), [10, 2])
+
+
+@T.macro
+def counted_down(R, n):
+    R[n] = n
+    if n > 0:
+        counted_down(R, n - 1)
+
+
+@T.macro
+def endless(R):
+    R[0] = 1
+    other_endless(R)
+
+
+@T.macro
+def other_endless(R):
+    endless(R)
+
+
+def test_macros_that_inline_themselves():
+    """At module level and in a function; as long as what is known then ends it."""
+
+    @T.macro
+    def doubled_down(R, n):
+        R[n] = 2 * n
+        if n > 0:
+            doubled_down(R, n - 1)
+
+    def program(macro):
+        @T.prim_func
+        def main(R: T.Tensor((6,), "int32")):
+            with T.Kernel(1, threads=32):
+                macro(R, 5)
+
+        return main
+
+    for factor, macro in ((1, counted_down), (2, doubled_down)):
+        result = np.zeros(6, np.int32)
+        tilecore.compile(program(macro), device="reference")(result)
+        assert result.tolist() == [factor * n for n in range(6)]
+
+    with pytest.raises(LanguageError, match="macro .*endless is inlined in itself without an end"):
+
+        @T.prim_func
+        def never(R: T.Tensor((6,), "int32")):
+            with T.Kernel(1, threads=32):
+                endless(R)
+
+    with pytest.raises(ZeroDivisionError):  # the author's own errors come through as they are
+
+        @T.prim_func
+        def fails(R: T.Tensor((6,), "int32")):
+            with T.Kernel(1, threads=32):
+                for i in T.serial(3):
+                    if R[i] > 0:
+                        R[i] = 1 // len([])
+
+    @T.prim_func
+    def afterwards(R: T.Tensor((6,), "int32")):
+        with T.Kernel(1, threads=32):
+            counted_down(R, 5)
+
+    assert afterwards.script().count("R[") == 6
 
 
 def test_macro_misuse():

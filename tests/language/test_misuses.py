@@ -27,6 +27,11 @@ SOURCES = HERE.parents[1] / "tilecore" / "language"
 
 FRAME = """\
 @T.macro
+def inlined_in_itself(x):
+    inlined_in_itself(x)
+
+
+@T.macro
 def by_reference(x: T.Ref):
     x = 1
 

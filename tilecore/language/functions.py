@@ -254,6 +254,14 @@ class Macro:
         builder.hints = []
         try:
             result = run_staged(self._staged, *bound.args, **bound.kwargs)
+        except RecursionError:
+            raise misuse(
+                f"macro {self.function.__name__} is inlined in itself without an end",
+                expected="a condition that is known while the program is read and ends it",
+                got="calls until Python's stack was full",
+                hint="repeat in the program: T.serial, T.unroll, while",
+                loc=function_loc(self.function),
+            ) from None
         finally:
             builder.function_depths.pop()
             del builder.loops[loops:]

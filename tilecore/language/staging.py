@@ -66,8 +66,12 @@ def _strip(args: ast.arguments) -> None:
 
 
 def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> CodeType:
-    """Compile inside a function that binds the free names, so that they stay free names."""
+    """Compile inside a function that binds the free names, so that they stay free names.
+
+    There it has another name: its own one is looked up where the author's function finds it.
+    """
     free = [*function.__code__.co_freevars, RT]
+    name, tree.name = tree.name, "_tilecore_staged_"
     binder = ast.FunctionDef(
         name="_tilecore_binder_",
         args=ast.arguments(
@@ -85,7 +89,8 @@ def _compile(function: FunctionType, tree: ast.FunctionDef, filename: str) -> Co
     module = ast.fix_missing_locations(ast.Module([binder], []))
     flags = function.__code__.co_flags & _FUTURE
     compiled = compile(module, filename, "exec", flags=flags, dont_inherit=True)
-    return _inner(_inner(compiled, "_tilecore_binder_"), tree.name)
+    staged = _inner(_inner(compiled, "_tilecore_binder_"), tree.name)
+    return staged.replace(co_name=name, co_qualname=function.__qualname__)
 
 
 def _inner(code: CodeType, name: str) -> CodeType:
