@@ -31,6 +31,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "tilecore_choose_layout": Layout,
     "tilecore_plan_pipeline": PipelinePlan,
     "tilecore_lower_async_copy": AsyncCopyAtom,
+    "tilecore_matrix_stores": tuple,
     "tilecore_plan_bulk_copy": BulkCopyPlan,
     "tilecore_schedule": Program,
     "tilecore_emit": Source,
@@ -44,6 +45,7 @@ _OPTIONAL = frozenset({
     "tilecore_probe_device", "tilecore_select_mma", "tilecore_lower_async_copy",
     "tilecore_synchronize", "tilecore_probe_toolchain", "tilecore_emulator_support",
     "tilecore_explain_absence", "tilecore_plan_bulk_copy", "tilecore_model",
+    "tilecore_matrix_stores",
 })  # fmt: skip
 _ENUMERATION_LIMIT = 1 << 18  # elements; above it injectivity is not enumerated
 

@@ -83,6 +83,23 @@ class MatrixLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixStore:
+    """A warp-wide store of small matrices from registers to shared memory: `MatrixLoad` reversed.
+
+    Attributes:
+        name: the backend's operation, with the arguments and the hint of a `MatrixLoad`.
+        element_bits: width of the elements that it moves.
+        layout: over (rows, columns) of one matrix, whose rows are contiguous bytes.
+        counts: how many matrices one call may store, most first; 1 is among them.
+    """
+
+    name: str
+    element_bits: int
+    layout: FragmentLayout
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MmaAtom:
     """The smallest matrix instruction, with the layouts of its operands.
 

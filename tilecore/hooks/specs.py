@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         EmulatorSupport,
         Launcher,
         LayoutRequest,
+        MatrixStore,
         MmaAtom,
         MmaRequest,
         PipelinePlan,
@@ -113,6 +114,14 @@ def tilecore_lower_async_copy(request: AsyncCopyRequest, target: Target) -> Asyn
     """Say how one global-to-shared copy is issued asynchronously; None keeps it synchronous.
 
     Stops at first non-None result.
+    """
+
+
+@hookspec(firstresult=True)
+def tilecore_matrix_stores(target: Target) -> tuple[MatrixStore, ...] | None:
+    """The warp-wide stores of small matrices that fragments may take to shared memory.
+
+    Core takes the first that fits a nest's layouts. Stops at first non-None result.
     """
 
 

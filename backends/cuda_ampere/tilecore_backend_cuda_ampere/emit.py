@@ -35,6 +35,13 @@ def _ldmatrix(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"ampere::{name}<{count}>({printer.region(registers)}, {printer.region(row)});"
 
 
+def _stmatrix(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    name = stmt.op.removeprefix("ampere.")
+    registers, row = _regions(stmt)
+    count = dict(stmt.hints)["count"]
+    return f"ampere::{name}<{count}>({printer.region(row)}, {printer.region(registers)});"
+
+
 def _async_copy(printer: KernelPrinter, stmt: Intrinsic) -> str:
     """cp.async, with the author's choice of what the second-level cache fetches along with it."""
     prefetch = dict(stmt.hints).get(L2_PREFETCH)
@@ -70,6 +77,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         **{f"mma.{atom.name}": _mma for atom in ATOMS},
         "ampere.ldmatrix": _ldmatrix,
         "ampere.ldmatrix_trans": _ldmatrix,
+        "ampere.stmatrix": _stmatrix,
+        "ampere.stmatrix_trans": _stmatrix,
         "ampere.to_tf32": function_rule("ampere::to_tf32"),
         "async.copy": _async_copy,
         "lane.at_use": function_rule("ampere::at_use"),

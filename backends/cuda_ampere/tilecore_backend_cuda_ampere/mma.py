@@ -7,7 +7,7 @@ bijective and equal to what the emulated instruction computes.
 
 from __future__ import annotations
 
-from tilecore.hooks.records import MatrixLoad, MmaAtom, MmaRequest
+from tilecore.hooks.records import MatrixLoad, MatrixStore, MmaAtom, MmaRequest
 from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import (
     DType,
@@ -69,6 +69,11 @@ def _matrix(element_bits: int, transposed: bool) -> MatrixLoad:
 
 
 _LOADS_16 = (_matrix(16, False), _matrix(16, True))
+MATRIX_STORES = tuple(
+    MatrixStore(load.name.replace("ldmatrix", "stmatrix"), 16, load.layout, load.counts)
+    for load in _LOADS_16
+)
+"""stmatrix and stmatrix.trans (PTX ISA, "Warp-level matrix store instruction"): from sm_90 on."""
 
 
 def _half_atom(dtype: DType, accumulator: DType, k: int) -> MmaAtom:

@@ -14,6 +14,7 @@ from tilecore.hooks.records import (
     EmulatorSupport,
     Launcher,
     LayoutRequest,
+    MatrixStore,
     MmaAtom,
     MmaRequest,
     PipelinePlan,
@@ -93,6 +94,14 @@ def tilecore_lower_async_copy(request: AsyncCopyRequest) -> AsyncCopyAtom | None
     from .copy import lower_async_copy
 
     return lower_async_copy(request)
+
+
+@hookimpl
+def tilecore_matrix_stores(target: Target) -> tuple[MatrixStore, ...] | None:
+    """stmatrix, from compute capability 9.0 on."""
+    from .mma import MATRIX_STORES
+
+    return MATRIX_STORES if target.has("stmatrix") else None
 
 
 @hookimpl

@@ -60,6 +60,7 @@ from tilecore.passes.lowering.lower_reduction import (
     lower_sum_in_lane,
     lower_sum_lanes,
 )
+from tilecore.passes.lowering.matrix_stores import lower_matrix_store
 from tilecore.passes.lowering.skip_scaling import skip_unit_scaling
 from tilecore.passes.masks import skip_full_masks
 from tilecore.passes.reduction_plan import reduce_of
@@ -124,6 +125,8 @@ def _stmt(stmt: Stmt, scope: LaneScope) -> Block:
         case Intrinsic():
             return _intrinsic(stmt, scope)
         case _ if (nest := as_parallel(stmt)) is not None:
+            if (stored := lower_matrix_store(nest, scope)) is not None:
+                return stored
             lowered = skip_unit_scaling(nest, lower_nest(nest, scope), scope)
             return skip_full_masks(nest, lowered, scope)
         case Store() | Atomic():
