@@ -134,7 +134,7 @@ def _foreign_name(value: Any) -> str:
         return text.removeprefix("torch.")
     try:
         return np.dtype(value).name
-    except TypeError:
+    except (TypeError, ValueError):  # what NumPy says of what has a dtype without being one
         inner = getattr(value, "dtype", None)
         return text if inner is None else _foreign_name(inner)
 

@@ -97,7 +97,7 @@ from tilecore.language.lane_exchange import (
 )
 from tilecore.language.lane_reduce import attr, comm_reducer, tvm_thread_allreduce
 from tilecore.language.layouts import Fragment, Layout, make_linear_layout, make_swizzled_layout
-from tilecore.language.locate import checked
+from tilecore.language.locate import check_method, checked
 from tilecore.language.loops import (
     Parallel,
     Persistent,
@@ -223,6 +223,12 @@ def _check_calls() -> None:
         value = globals()[name]
         if isinstance(value, FunctionType) and name != "prim_func":  # it looks at its caller
             globals()[name] = checked(name, value)
+        elif isinstance(value, type) and name not in ("Macro", "PrimFunc", "dtype"):
+            check_method(name, value, "__init__")
+    check_method("Tensor", type(Tensor), "__call__")
+    check_method("StridedTensor", type(StridedTensor), "__call__")
+    for table in (_MATH, _ROUNDING):
+        table.update((name, checked(name, function)) for name, function in list(table.items()))
 
 
 def __getattr__(name: str) -> Any:

@@ -105,6 +105,13 @@ disable_warp_group_reg_alloc = no_set_max_nreg
 
 
 def _kernel_hint(name: str, value: int | float | bool) -> None:
+    if not isinstance(value, int | float):
+        fail(
+            f"annotation {name} is no number",
+            expected="a number that is known while the program is read",
+            got=ops.describe(value),
+            hint="annotations are advice to the compiler: no value of the program can be one",
+        )
     current().require_kernel(f"annotation {name}").hints[name] = value
 
 

@@ -24,8 +24,17 @@ class dtype(str):
     __slots__ = ("ir",)
     ir: DType
 
-    def __new__(cls, value: Any) -> dtype:
+    def __new__(cls, *values: Any) -> dtype:
         """Take anything that names a dtype: a string, a NumPy or torch dtype, int, float."""
+        if len(values) != 1:
+            raise misuse(
+                "T.dtype takes what names a dtype",
+                expected="one string, or a NumPy or torch dtype",
+                got=f"{len(values)} values",
+                hint="T.float16(x) converts a value",
+                loc=caller_loc(),
+            )
+        (value,) = values
         if isinstance(value, dtype):
             return value
         try:
@@ -42,7 +51,7 @@ class dtype(str):
         self.ir = known
         return self
 
-    def __call__(self, value: Any = None) -> Any:
+    def __call__(self, value: Any = None, *more: Any, **named: Any) -> Any:
         """Convert a scalar to this dtype (a typed constant for a Python number).
 
         Without a value: a variable of this dtype, to be set by an assignment or T.let.
@@ -50,6 +59,14 @@ class dtype(str):
         from tilecore.language.builder import current_or_none
         from tilecore.language.math_ops import cast
 
+        if more or named:
+            raise misuse(
+                f"T.{self} takes one value",
+                expected="a scalar or a number to convert",
+                got=f"{1 + len(more)} values" if more else f"{', '.join(named)}=",
+                hint="convert each value by itself",
+                loc=caller_loc(),
+            )
         if value is not None:
             return cast(value, self)
         builder = current_or_none()

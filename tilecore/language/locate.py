@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from tilecore.errors import LanguageError, Loc, TilecoreError, UnsupportedError
@@ -72,6 +73,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
+"""What Python raises where an argument is of a kind that the code does not expect."""
+
+
 def checked(name: str, function: Callable[P, R]) -> Callable[P, R]:
     """`function`, with a call that does not fit its parameters reported at the author's line."""
 
@@ -79,14 +84,58 @@ def checked(name: str, function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except _WRONG_KIND as error:
             trace = error.__traceback__
-            if trace is not None and trace.tb_next is None:  # raised by the call itself
-                text = str(error).replace(f"{function.__name__}()", f"T.{name}()")
-                raise misuse(text, loc=caller_loc()) from None
-            raise
+            if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
+                text = str(error).replace(f"{function.__qualname__}()", f"T.{name}()")
+                raise misuse(text, loc=caller_loc()) from None  # raised by the call itself
+            if _is_authors(error, (*args, *kwargs.values())):
+                raise
+            raise _wrong_kind(name, function, args, kwargs, error) from error
 
     return call
+
+
+def check_method(name: str, kind: type, method: str) -> None:
+    """Let a method of a class of this package, called as ``T.name(...)``, report as `checked`."""
+    own = vars(kind).get(method)
+    if isinstance(own, FunctionType) and not hasattr(own, "__wrapped__"):
+        setattr(kind, method, checked(name, own))
+
+
+def _is_authors(error: BaseException, arguments: tuple[Any, ...]) -> bool:
+    """Whether the author's own function, given as an argument, may have raised this."""
+    if not any(isinstance(value, FunctionType) for value in arguments):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or not trace.tb_frame.f_code.co_filename.startswith(_HERE)
+
+
+def _wrong_kind(
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: BaseException,
+) -> TilecoreError:
+    """The misuse of arguments of kinds that a construct has no meaning for."""
+    is_method = function.__name__ in ("__init__", "__call__")
+    shown = [_short(value) for value in args[is_method:]]
+    shown += [f"{key}={_short(value)}" for key, value in kwargs.items()]
+    return misuse(
+        f"T.{name} has no meaning for an argument of this kind",
+        expected=f"T.{name}{inspect.signature(function)}".replace("(self, ", "("),
+        got=", ".join(shown) or "no argument",
+        hint=f"Python says: {error}",
+        loc=caller_loc(),
+    )
+
+
+def _short(value: Any) -> str:
+    text = getattr(value, "description", None)
+    return text if isinstance(text, str) else f"{type(value).__name__} {value!r}"[:60]
 
 
 def run_staged(staged: Callable[..., R], *args: Any, **kwargs: Any) -> R:

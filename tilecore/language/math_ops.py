@@ -190,8 +190,10 @@ def floormod(a: Any, b: Any) -> Any:
 
 def truncdiv(a: Any, b: Any) -> Any:
     """Integer division rounded towards zero, as in C."""
-    if _all_static(a, b):
-        return int(a / b) if abs(a) < 2**52 else (abs(a) // abs(b)) * (1 if a * b >= 0 else -1)
+    if _all_static(a, b) and isinstance(a, int) and isinstance(b, int):
+        if b == 0:
+            fail("integer division by zero", got=f"{a} / {b}")
+        return (abs(a) // abs(b)) * (1 if a * b >= 0 else -1)
     x, y = ops.unify(a, b)
     kind = ops.dtype_of(x)
     if not kind.is_int:
