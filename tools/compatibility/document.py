@@ -9,7 +9,7 @@ from tools.compatibility.families import FAMILIES, in_family
 from tools.compatibility.notes import NOTES
 from tools.compatibility.pool import Result
 from tools.compatibility.runs import Run
-from tools.compatibility.small_sizes import EMULATED, LIMITS
+from tools.compatibility.small_sizes import EMULATED, EMULATED_NAMES, LIMITS
 from tools.compatibility.verdict import (
     FAIL,
     NOT_PORTABLE,
@@ -182,7 +182,10 @@ def _introduction(runs: Sequence[Run], commit: str, each: int) -> str:
         details="\n".join(map(_details_row, runs)),
         limits=", ".join(f"{run.title} {run.limit:g}" for run in runs),
         sizes=LIMITS,
-        emulated=", ".join(f"{small} for {limit}" for limit, small in EMULATED.items()),
+        emulated=", ".join(
+            [f"{small} for {limit}" for limit, small in EMULATED.items()]
+            + [f"`{pattern.pattern}` {limit}" for pattern, limit in EMULATED_NAMES]
+        ),
         each=each,
     )
 

@@ -33,10 +33,14 @@ LIMITS = "; ".join(f"`{pattern.pattern}` {limit}" for pattern, limit in _LIMITS)
 EMULATED = {256: 128}
 """Limits of an emulated run, by those of a host's: it steps through every lane."""
 
+EMULATED_NAMES = [(re.compile(r"^[hw]$"), 8)]
+"""Names that an emulated run lowers besides: the sides of images."""
+
 
 def use_emulator_limits() -> None:
     """Lower sizes further, for programs that are emulated lane by lane."""
-    _LIMITS[:] = [(pattern, EMULATED.get(limit, limit)) for pattern, limit in _LIMITS]
+    lower = [(pattern, EMULATED.get(limit, limit)) for pattern, limit in _LIMITS]
+    _LIMITS[:] = EMULATED_NAMES + lower
 
 
 changed: list[str] = []
