@@ -138,6 +138,54 @@ def test_blocks_of_one_kernel_find_other_tensors() -> None:
         assert (out[0] == rows).all() and (out[1] == 2 * rows).all()
 
 
+def found_in(place: str) -> Any:
+    """A product for each address of a table, which is read in a loop's body."""
+
+    @T.prim_func
+    def main(
+        a: T.Tensor([GROUPS], T.ptr),
+        b: T.Tensor((GROUPS, 32, 32), "float16"),
+        out: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            left = T.alloc_shared((32, 32), "float16")
+            right = T.alloc_shared((32, 32), "float16")
+            sums = T.alloc_fragment((32, 32), "float32")
+            T.clear(sums)
+            loops = {"pipeline": T.Pipelined(GROUPS, num_stages=3), "loop": T.serial(GROUPS)}
+            for g in loops.get(place, T.unroll(GROUPS)):
+                if place == "branches":
+                    if g % 2 == 0:
+                        x = T.make_tensor(a[g], (32, 32), "float16")
+                        T.copy(x, left)
+                    else:
+                        y = T.make_tensor(a[g], (32, 32), "float16")
+                        for i, j in T.Parallel(32, 32):
+                            left[i, j] = y[i, j]
+                else:
+                    x = T.make_tensor(a[g], (32, 32), "float16")
+                    T.copy(x, left)
+                T.copy(b[g, :, :], right)
+                T.gemm(left, right, sums)
+            T.copy(sums, out)
+
+    return main
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("place", ["pipeline", "loop", "unrolled", "branches"])
+def test_an_address_holds_for_the_round_that_reads_it(place: str, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    a = [aligned((32, 32), np.float16) for _ in range(GROUPS)]
+    for one in a:
+        one[...] = rng.integers(-3, 4, one.shape)
+    b = rng.integers(-3, 4, (GROUPS, 32, 32)).astype(np.float16)
+    out = np.zeros((32, 32), np.float32)
+    kernel_on(backend, found_in(place))(table(a), b, out)
+    expected = sum(x.astype(np.float32) @ y.astype(np.float32) for x, y in zip(a, b, strict=True))
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_what_cannot_be_an_address_is_refused() -> None:
     def of_an_element(x: T.Tensor((4,), "int32")):
         with T.Kernel(1):
@@ -193,3 +241,86 @@ def test_an_eager_function_declares_what_an_address_means() -> None:
     assert twice.par_compile([{"x": T.ptr(), "y": T.ptr(), "n": 40}])
     with pytest.raises(ArgumentError, match="axis 0 of argument x does not fit"):
         twice(x, y, 50)
+
+
+@T.prim_func
+def meeting(p: T.ptr, out: T.Tensor((64,), "int32")):
+    x = T.make_tensor(p, (64,), "int32")
+    with T.Kernel(2, threads=64) as bx:
+        for i in T.Parallel(32):
+            x[bx * 32 + i] = x[bx * 32 + i] + 1
+        T.sync_grid()
+        for i in T.Parallel(32):
+            out[bx * 32 + i] = x[63 - bx * 32 - i]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_blocks_meet_at_a_tensor_of_a_parameter(backend: str) -> None:
+    x, out = aligned((64,), np.int32), np.zeros(64, np.int32)
+    kernel_on(backend, meeting)(x, out)
+    assert (x == 1).all() and (out == 1).all()
+
+
+def test_an_address_of_a_table_is_read_again_after_a_meeting() -> None:
+    def main(p: T.Tensor([2], T.ptr)):
+        with T.Kernel(2, threads=64) as bx:
+            x = T.make_tensor(p[0], (64,), "int32")
+            x[bx] = 1
+            T.sync_grid()
+            x[bx] = x[1 - bx]
+
+    with pytest.raises(UnsupportedError, match="its address was read from memory"):
+        T.prim_func(main)
+
+
+@T.prim_func
+def strided(
+    p: T.ptr, own: T.StridedTensor((8, 8), (16, 2), "float32"), out: T.Tensor((8, 8), "float32")
+):
+    x = T.make_tensor(p, (8, 8), "float32", strides=(16, 2))
+    with T.Kernel(1, threads=32):
+        T.copy(x, out)
+        x[7, 7] = 3
+        own[7, 7] = 4
+        for i in T.Parallel(10):
+            x[i, i + 8] = 1  # outside
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_last_element_of_a_strided_tensor(backend: str) -> None:
+    """Its offset is beyond the number of elements."""
+    memory, other = (aligned((8, 16), np.float32) for _ in range(2))
+    memory[...] = np.arange(128).reshape(8, 16)
+    before, out = memory.copy(), np.zeros((8, 8), np.float32)
+    kernel_on(backend, strided)(memory, other[:, ::2], out)
+    np.testing.assert_array_equal(out, before[:, ::2])
+    before[7, 14] = 3
+    np.testing.assert_array_equal(memory, before)
+    assert other[7, 14] == 4 and other.sum() == 4
+
+
+@T.prim_func
+def viewed(p: T.Tensor([1], T.ptr), out: T.Tensor((8,), "int32")):
+    with T.Kernel(1, threads=64):
+        x = T.make_tensor(p[0], (8, 8), "int32")
+        flat = T.reshape(x, (64,))
+        tile = T.alloc_shared((8, 8), "int32")
+        sums = T.alloc_fragment((8,), "int32")
+        T.copy(x, tile)
+        T.reduce_sum(tile, sums, dim=1)
+        T.copy(sums, out)
+        for i in T.Parallel(64):
+            T.atomic_add(flat[i // 2], 1)
+        T.fill(x[7:8, :], 5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_atomics_and_tiles_of_it(backend: str) -> None:
+    x, out = aligned((8, 8), np.int32), np.zeros(8, np.int32)
+    x[...] = np.arange(64).reshape(8, 8)
+    expected, sums = x.copy(), x.sum(axis=1)
+    kernel_on(backend, viewed)(table([x]), out)
+    np.testing.assert_array_equal(out, sums)
+    expected[:4] += 2
+    expected[7] = 5
+    np.testing.assert_array_equal(x, expected)

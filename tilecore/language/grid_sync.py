@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tilecore.ir.attached import ATTACH
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.lane_dependence import is_per_lane
@@ -102,6 +103,8 @@ class _Launches:
         self.buffers: dict[str, Allocate | Alias] = {}
         self.used: set[str] = set()  # buffers on the chip that earlier parts touched
         self.held: dict[str, Buffer] = {}  # their workspaces
+        self.attachments: dict[str, Intrinsic] = {}  # of tensors at addresses, by earlier parts
+        self.attached: dict[str, Intrinsic] = {}  # tensors at addresses that this part may want
 
     def made(self) -> list[tuple[KernelState, Block]]:
         """(state, body) of each launch."""
@@ -134,6 +137,7 @@ class _Launches:
             state = dataclasses.replace(
                 state, name=self.builder.unique(state.name), grid_vars=tuple(fresh.values())
             )
+            self.attached = dict(self.attachments)
             self.declare(part, names, head)
         for buffer in restored[index]:
             new = names[buffer.name]
@@ -144,6 +148,8 @@ class _Launches:
                 self.lets[stmt.var.name] = stmt
             elif isinstance(stmt, Allocate | Alias):
                 self.buffers[stmt.buffer.name] = stmt
+            elif isinstance(stmt, Intrinsic) and stmt.op == ATTACH:
+                self.attachments[stmt.args[0].buffer.name] = stmt
         tail = [
             _copied(self.workspace(buffer), names.get(name, buffer), state.grid_vars, store=True)
             for name, buffer in kept.items()
@@ -177,6 +183,14 @@ class _Launches:
             names[var.name] = new
 
         def need_buffer(buffer: Buffer) -> None:
+            if (attach := self.attached.pop(buffer.name, None)) is not None:
+                if attach.args[1] not in self.builder.params:
+                    refuse(
+                        f"T.sync_grid while {buffer.name} is kept",
+                        "its address was read from memory, which other blocks may write",
+                        hint="call T.make_tensor again after the meeting",
+                    )
+                head.append(attach)
             made = self.buffers.get(buffer.name)
             if made is None or buffer.name in names:
                 return

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilecore.ir import stmts as S
+from tilecore.ir.attached import attached_in
 from tilecore.ir.expr import Const, Expr, Unary, Var, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
@@ -135,6 +136,9 @@ def _canonical_for(stmt: S.For, ranges: Ranges) -> S.Block:
     if low == high == 1 and not _leaves_loop(stmt.body):
         body = (S.Let(stmt.var, stmt.start, stmt.loc), *stmt.body)
         return _canonical_block(body, ranges)
+    if stmt.pipeline is not None and attached_in(stmt.body):
+        # What runs ahead would read at the address of a round before.
+        stmt = replace(stmt, kind=S.LoopKind.SERIAL, pipeline=None)
     inside = ranges.with_loop(stmt.var, stmt.start, stmt.extent, stmt.step)
     if _is_planned(stmt):
         return (replace(stmt, body=_canonical_planned(stmt.body, inside)),)

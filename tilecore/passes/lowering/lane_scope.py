@@ -128,9 +128,7 @@ class LaneScope:
         size: Expr
         match scope:
             case Scope.GLOBAL:
-                size = const(1)
-                for extent in buffer.shape:
-                    size = binary("mul", size, extent)
+                size = _span(buffer)
             case Scope.SHARED:
                 size = const(self.shared_layout(buffer).span)
             case Scope.FRAGMENT:
@@ -329,3 +327,16 @@ def guarded(condition: Expr, block: Block) -> Block:
 
 
 __all__ = ["LANE", "Call", "LaneScope", "guarded", "shared_offset"]
+
+
+def _span(buffer: Buffer) -> Expr:
+    """Elements from a global buffer's first to its last."""
+    size: Expr = const(1)
+    if buffer.strides is None:
+        for extent in buffer.shape:
+            size = binary("mul", size, extent)
+        return size
+    for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+        last = binary("sub", extent, const(1, dtype_of_expr(extent)))
+        size = binary("add", size, binary("mul", last, stride))
+    return size
