@@ -128,7 +128,7 @@ class LaneScope:
         size: Expr
         match scope:
             case Scope.GLOBAL:
-                size = _span(buffer)
+                size = _reach(buffer)
             case Scope.SHARED:
                 size = const(self.shared_layout(buffer).span)
             case Scope.FRAGMENT:
@@ -329,7 +329,7 @@ def guarded(condition: Expr, block: Block) -> Block:
 __all__ = ["LANE", "Call", "LaneScope", "guarded", "shared_offset"]
 
 
-def _span(buffer: Buffer) -> Expr:
+def _reach(buffer: Buffer) -> Expr:
     """Elements from a global buffer's first to its last."""
     size: Expr = const(1)
     if buffer.strides is None:
