@@ -44,6 +44,9 @@ class Buffer:
     safe_value: float | int = 0
     loc: Loc | None = field(default=None, compare=False)
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def rank(self) -> int:
         """Number of axes."""

@@ -6,12 +6,14 @@ ml_dtypes' names, so the host side needs no translation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilecore.errors import LanguageError
+
+_KINDS = {"is_float": ("float",), "is_int": ("int", "uint"), "is_bool": ("bool",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,9 @@ class DType:
         bits: width of one element in bits; sub-byte types are packed, low bits first.
         mantissa_bits: stored fraction bits (floats only); sets tolerances and promotion.
         exponent_bits: exponent bits (floats only).
+        is_float: true for all floating-point types.
+        is_int: true for signed and unsigned integers, not for bool.
+        is_bool: true for bool.
     """
 
     name: str
@@ -31,6 +36,16 @@ class DType:
     bits: int
     mantissa_bits: int = 0
     exponent_bits: int = 0
+    is_float: bool = field(init=False, compare=False)
+    is_int: bool = field(init=False, compare=False)
+    is_bool: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, kinds in _KINDS.items():  # kept: asked at every step of index arithmetic
+            object.__setattr__(self, name, self.kind in kinds)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def bytes(self) -> int:
@@ -38,24 +53,9 @@ class DType:
         return max(1, self.bits // 8)
 
     @property
-    def is_float(self) -> bool:
-        """True for all floating-point types."""
-        return self.kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """True for signed and unsigned integers, not for bool."""
-        return self.kind in ("int", "uint")
-
-    @property
     def is_signed(self) -> bool:
         """True for signed integers and floats."""
         return self.kind in ("int", "float")
-
-    @property
-    def is_bool(self) -> bool:
-        """True for bool."""
-        return self.kind == "bool"
 
     def __str__(self) -> str:
         return self.name

@@ -46,7 +46,7 @@ MATH_OPS = frozenset({
 class _Remembered:
     """A place for what a node has computed of itself; no field, so no part of its value."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_mentioned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,9 @@ class Var(Expr):
     multiple_of: int = field(default=1, compare=False)
     lower: int | None = field(default=None, compare=False)
     upper: int | None = field(default=None, compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,13 @@ def const(value: int | float | bool, dtype: DType = int32) -> Const:
     """A literal of `dtype`; the Python value is normalised to the dtype's Python type."""
     if dtype.is_bool:
         return Const(bool(value), dtype)
-    return Const(float(value) if dtype.is_float else int(value), dtype)
+    return Const(float(value), dtype) if dtype.is_float else _integer(int(value), dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _integer(value: int, dtype: DType) -> Const:
+    """Index arithmetic makes the same few literals again and again: one object is cheaper."""
+    return Const(value, dtype)
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
@@ -285,9 +294,33 @@ def walk(expr: Expr) -> Iterator[Expr]:
             stack.extend(reversed(children))
 
 
+def mentioned(expr: Expr) -> tuple[Expr, ...]:
+    """What `expr` consists of besides constants and `Binary`: variables, loads, calls, ...
+
+    Each once, in order of first mention. Remembered, since most passes ask it of everything.
+    """
+    if type(expr) is Binary:
+        try:
+            return expr._mentioned
+        except AttributeError:
+            found = _together(mentioned(expr.a), mentioned(expr.b))
+            object.__setattr__(expr, "_mentioned", found)
+            return found
+    if type(expr) is Const:
+        return ()
+    found = (expr,)
+    for child in expr.children:
+        found = _together(found, mentioned(child))
+    return found
+
+
+def _together(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return tuple(dict.fromkeys((*a, *b))) if a and b and a is not b else a or b
+
+
 def free_vars(expr: Expr) -> frozenset[Var]:
     """All variables that occur in `expr`."""
-    return frozenset(node for node in walk(expr) if isinstance(node, Var))
+    return frozenset([node for node in mentioned(expr) if isinstance(node, Var)])
 
 
 def rebuild(expr: Expr, children: tuple[Expr, ...]) -> Expr:
@@ -340,6 +373,6 @@ def all_of(conditions: Iterable[Expr]) -> Expr:
 
 def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
     """Replace variables by expressions of the same dtype."""
-    if not mapping:
+    if mapping.keys().isdisjoint(mentioned(expr)):
         return expr
     return transform(expr, lambda node: mapping.get(node) if isinstance(node, Var) else None)

@@ -72,7 +72,7 @@ def _fold_constants(op: str, a: Const, b: Const, dtype: DType) -> Const | None:
     value = _INT_FOLDS[op](int(a.value), int(b.value))
     if dtype == boolean:
         return Const(bool(value), boolean)
-    return Const(wrap_int(int(value), dtype), dtype)
+    return const(wrap_int(int(value), dtype), dtype)
 
 
 def _fold_floats(op: str, a: float, b: float, operand_dtype: DType, dtype: DType) -> Const | None:

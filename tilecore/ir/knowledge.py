@@ -70,6 +70,13 @@ class Knowledge:
     _intervals: dict[Expr, Interval] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _simplified: tuple[dict[Expr, Expr], dict[Expr, Expr]] = field(
+        default_factory=lambda: ({}, {}), init=False, repr=False, compare=False
+    )
+
+    def simplified(self, apart: bool) -> dict[Expr, Expr]:
+        """What `simplify` has made of expressions under these facts; it adds to it."""
+        return self._simplified[apart]
 
     # --- intervals -----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from tilecore.ir.expr import (
     Load,
     Var,
     binary,
+    mentioned,
     substitute,
     walk,
 )
@@ -52,13 +53,13 @@ def _calls(body: S.Block, ops: Collection[str]) -> bool:
         isinstance(node, Call) and node.op in ops
         for stmt in walk_stmts(body)
         for top in exprs_of(stmt)
-        for node in walk(top)
+        for node in mentioned(top)
     )
 
 
 def depends_on_lane(expr: Expr, names: Collection[str]) -> bool:
     """Whether lanes may disagree about `expr`; `names` are those that depend on the lane."""
-    for node in walk(expr):
+    for node in mentioned(expr):
         if isinstance(node, Call) and node.op in LANE_CALLS:
             return True
         if isinstance(node, Var) and node.name in names:

@@ -132,9 +132,11 @@ class Layout:
     def offset(self, coordinates: tuple[int, ...]) -> int:
         """Element offset of one coordinate tuple."""
         total = 0
-        for axis, coordinate in zip(self.axes, coordinates, strict=True):
-            digits = split_int(coordinate, (mode.extent for mode in axis))
-            total += sum(d * mode.stride for d, mode in zip(digits, axis, strict=True))
+        for axis, rest in zip(self.axes, coordinates, strict=True):
+            for mode in axis[:-1]:
+                rest, digit = divmod(rest, mode.extent)
+                total += digit * mode.stride
+            total += rest * axis[-1].stride if axis else 0  # the last digit takes what is left
         return total if self.swizzle is None else self.swizzle.apply(total)
 
     def offset_expr(self, coordinates: tuple[Expr, ...]) -> Expr:

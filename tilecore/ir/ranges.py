@@ -19,7 +19,7 @@ from tilecore.ir.expr import (
     Var,
     const,
     dtype_of_expr,
-    walk,
+    mentioned,
 )
 from tilecore.ir.intervals import (
     clip,
@@ -225,7 +225,7 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "g
 
 def _reads_memory(expr: Expr) -> bool:
     """True when the value may differ from one statement to the next."""
-    return any(isinstance(node, Load) for node in walk(expr))
+    return any(isinstance(node, Load) for node in mentioned(expr))
 
 
 def _negated(condition: Expr) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Expr, Load, Var, walk
+from tilecore.ir.expr import Expr, Load, Var, mentioned
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.visit import buffers_in, exprs_of, walk_stmts
 
@@ -26,7 +26,7 @@ def kernel_arguments(program: Program, kernel: Kernel) -> tuple[Argument, ...]:
     used_vars: set[str] = set()
 
     def note(expr: Expr) -> None:
-        for node in walk(expr):
+        for node in mentioned(expr):
             if isinstance(node, Var):
                 used_vars.add(node.name)
             elif isinstance(node, Load):

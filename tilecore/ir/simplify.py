@@ -8,6 +8,7 @@ left alone.
 from __future__ import annotations
 
 import math
+import operator
 
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import (
@@ -24,7 +25,7 @@ from tilecore.ir.expr import (
     binary,
     const,
     dtype_of_expr,
-    transform,
+    rebuild,
     walk,
 )
 from tilecore.ir.fold import wrap_int
@@ -43,9 +44,38 @@ def simplify(expr: Expr, ranges: Ranges, apart: bool = False) -> Expr:
     ``(c * 128 + lane) // 8`` becomes ``c * 16 + lane // 8``, whose parts can be computed, and
     shared, at different places.
     """
-    if not expr.children:
-        return _constant_if_known(expr, ranges)
-    return transform(expr, lambda node: simplify_node(node, ranges, apart))
+    return _Simplifier(ranges, apart).of(expr)
+
+
+class _Simplifier:
+    """Simplifies bottom-up, each expression once for as long as the same ranges hold."""
+
+    def __init__(self, ranges: Ranges, apart: bool) -> None:
+        self._ranges = ranges
+        self._apart = apart
+        self._known = ranges.simplified(apart)
+
+    def of(self, expr: Expr) -> Expr:
+        """The simplified expression."""
+        if not expr.children:
+            return _constant_if_known(expr, self._ranges)
+        known = self._known.get(expr)
+        if known is None:
+            known = self._known[expr] = self._found(expr)
+        return known
+
+    def _found(self, expr: Expr) -> Expr:
+        if type(expr) is Binary:  # nearly all nodes that have children
+            a, b = self.of(expr.a), self.of(expr.b)
+            node = expr if a is expr.a and b is expr.b else binary(expr.op, a, b)
+        else:
+            children = tuple([self.of(child) for child in expr.children])
+            same = all(map(operator.is_, children, expr.children))
+            node = expr if same else rebuild(expr, children)
+        if node is not expr and not node.children:
+            return node  # folded to a leaf, which was simplified as somebody's child
+        result = simplify_node(node, self._ranges, self._apart)
+        return node if result is None else result
 
 
 def is_always_true(condition: Expr, ranges: Ranges) -> bool:

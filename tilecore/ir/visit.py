@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tilecore.ir.buffers import Buffer, Region
-from tilecore.ir.expr import Expr, Load, Var, rebuild, substitute, transform, walk
+from tilecore.ir.expr import Expr, Load, Var, mentioned, rebuild, substitute, transform
 from tilecore.ir.stmts import (
     Alias,
     Allocate,
@@ -60,32 +60,40 @@ def walk_stmts(block: Block) -> Iterator[Stmt]:
     """Every statement of `block` and of the blocks nested in it, in program order."""
     for stmt in block:
         yield stmt
-        for inner in child_blocks(stmt):
-            yield from walk_stmts(inner)
+        for name in _block_names(type(stmt)):
+            if inner := getattr(stmt, name):
+                yield from walk_stmts(inner)
 
 
 def exprs_of(stmt: Stmt) -> Iterator[Expr]:
     """Top-level expressions in the statement's own fields, region starts and extents included."""
+    found: list[Expr] = []
     for name in _own_field_names(type(stmt)):
-        yield from _exprs_in(getattr(stmt, name))
+        value = getattr(stmt, name)
+        if isinstance(value, Expr):
+            found.append(value)
+        elif isinstance(value, tuple | Region):
+            _collect_exprs(value, found)
+    return iter(found)
 
 
-def _exprs_in(value: Any) -> Iterator[Expr]:
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, Region):
-        yield from value.starts
-        yield from (extent for extent in value.extents if extent is not None)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _exprs_in(item)
+def _collect_exprs(value: tuple[Any, ...] | Region, found: list[Expr]) -> None:
+    if isinstance(value, Region):
+        found += value.starts
+        found += [extent for extent in value.extents if extent is not None]
+        return
+    for item in value:
+        if isinstance(item, Expr):
+            found.append(item)
+        elif isinstance(item, tuple | Region):
+            _collect_exprs(item, found)
 
 
 def names_in(exprs: Iterable[Expr]) -> set[str]:
     """Variables and buffers that expressions mention."""
     names: set[str] = set()
     for top in exprs:
-        for node in walk(top):
+        for node in mentioned(top):
             if isinstance(node, Var):
                 names.add(node.name)
             elif isinstance(node, Load):
@@ -170,7 +178,7 @@ def buffers_in(block: Block) -> list[Buffer]:
         for region in regions_of(stmt):
             seen.setdefault(region.buffer.name, region.buffer)
         for expr in exprs_of(stmt):
-            for node in walk(expr):
+            for node in mentioned(expr):
                 if isinstance(node, Load):
                     seen.setdefault(node.buffer.name, node.buffer)
     return list(seen.values())
@@ -242,14 +250,14 @@ def map_stmts(block: Block, visit: Callable[[Stmt], Stmt | Block | None]) -> Blo
 
 def substitute_block(block: Block, mapping: dict[Var, Expr]) -> Block:
     """Replace variables in a whole block (names are unique, so nothing can be captured)."""
-    if not mapping:
-        return block
-    return map_stmts(
-        block,
-        lambda stmt: map_exprs(
-            stmt, lambda node: mapping.get(node) if isinstance(node, Var) else None
-        ),
-    )
+    variables = mapping.keys()
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if all(variables.isdisjoint(mentioned(expr)) for expr in exprs_of(stmt)):
+            return None
+        return map_exprs(stmt, lambda node: mapping.get(node) if isinstance(node, Var) else None)
+
+    return map_stmts(block, visit) if mapping else block
 
 
 def map_names(value: Any, visit: Callable[[Var | Buffer], Any]) -> Any:

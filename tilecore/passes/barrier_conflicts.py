@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, walk
+from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, mentioned
 from tilecore.ir.lane_dependence import (
     conditions_of,
     depends_on_lane,
@@ -42,6 +42,7 @@ from tilecore.passes.memory_effects import (
     AgentWait,
     AsyncCommit,
     AsyncWait,
+    Box,
     Effect,
     InnerBarrier,
     Phase,
@@ -80,6 +81,23 @@ class Memo:
         self._at: dict[tuple[int, Var, Expr], tuple[Stmt, Stmt]] = {}
         self._written: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._names: dict[int, tuple[Effect, set[str], set[str]]] = {}
+        self._apart: dict[int, tuple[Stmt, bool]] = {}
+        self._disjoint: dict[tuple[Box, Box], bool] = {}
+
+    def is_apart(self, stmt: Stmt) -> bool:
+        """Control flow that lanes of a per-lane program take differently: no barrier fits there."""
+        if id(stmt) not in self._apart:
+            apart = any(depends_on_lane(expr, self.lanes) for expr in conditions_of(stmt))
+            self._apart[id(stmt)] = (stmt, apart)
+        return self._apart[id(stmt)][1]
+
+    def is_disjoint(self, a: Box, b: Box, ranges: Ranges) -> bool:
+        """`Box.is_disjoint`."""
+        key = (a, b)
+        known = self._disjoint.get(key)
+        if known is None:
+            known = self._disjoint[key] = a.is_disjoint(b, ranges)
+        return known
 
     def written(self, stmt: Stmt) -> frozenset[str]:
         """Buffers of any kind that the statement may write, or one inside it."""
@@ -127,7 +145,7 @@ class _Walker:
 
     def stmt(self, stmt: Stmt, state: Pending, path: tuple[int | str, ...]) -> None:
         match stmt:
-            case If() | For() | While() if self.is_apart(stmt):
+            case If() | For() | While() if self.memo.is_apart(stmt):
                 self.as_one(stmt, state, path)
             case For(body=body) | While(body=body):
                 self.own(stmt, state, path)
@@ -152,14 +170,11 @@ class _Walker:
 
     def bind(self, var: Var, value: Expr, state: Pending) -> None:
         """From here on `var` is `value`."""
-        if any(isinstance(n, Load) or (isinstance(n, Call) and "." in n.op) for n in walk(value)):
+        parts = mentioned(value)
+        if any(isinstance(n, Load) or (isinstance(n, Call) and "." in n.op) for n in parts):
             state.outlive(var)
         else:
             self.values[var] = substitute(value, self.values)
-
-    def is_apart(self, stmt: Stmt) -> bool:
-        """Control flow that lanes of a per-lane program take differently: no barrier fits there."""
-        return any(depends_on_lane(expr, self.memo.lanes) for expr in conditions_of(stmt))
 
     def as_one(self, stmt: Stmt, state: Pending, path: tuple[int | str, ...]) -> None:
         """All effects inside as those of one statement; their order is the author's affair."""
@@ -302,7 +317,7 @@ class _Walker:
         if a.box.buffer.name == b.box.buffer.name:
             if a.kind == b.kind == ATOMIC:
                 return False
-            return not a.box.is_disjoint(b.box, self.ranges)
+            return not self.memo.is_disjoint(a.box, b.box, self.ranges)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)
 
 

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_of_expr, walk
+from tilecore.ir.expr import Call, Const, Expr, Load, Var, binary, const, dtype_of_expr, mentioned
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, For, Let, LoopKind, Parallel, Stmt
@@ -146,8 +146,8 @@ def replace_buffer_loads(expr: Expr, make: Callable[[Load], Expr | None]) -> Exp
 
 
 def loads_in(expr: Expr) -> list[Load]:
-    """All loads below an expression."""
-    return [node for node in walk(expr) if isinstance(node, Load)]
+    """All loads below an expression, each once."""
+    return [node for node in mentioned(expr) if isinstance(node, Load)]
 
 
 def static(region_or_buffer: Region | Buffer) -> tuple[int, ...]:
