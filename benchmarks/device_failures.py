@@ -1,6 +1,6 @@
 """What a failing kernel does to the process and the device: run on a machine with a CUDA device.
 
-    python benchmarks/device_failures.py
+    python benchmarks/device_failures.py [--only "trap,shared memory"]
 
 Each fault happens in a process of its own, which must get a tilecore error that names it; the
 next process must find the device usable.
@@ -8,6 +8,7 @@ next process must find the device usable.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -63,8 +64,11 @@ def in_process(statement: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """Provoke every fault, and look at the device after each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default=",".join(FAULTS), help="names of faults")
     failed = 0
-    for name, (statement, expected) in FAULTS.items():
+    for name in parser.parse_args().only.split(","):
+        statement, expected = FAULTS[name]
         fault, after = in_process(statement), in_process(HEALTHY)
         passed = expected in fault.stdout and fault.returncode == 0 and "healthy" in after.stdout
         failed += not passed
