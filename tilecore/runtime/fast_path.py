@@ -68,6 +68,7 @@ def make_fast_call(
         "miss": MISS, "missing": MISSING, "careful": careful, "bound": bound,
         "ndarray": np.ndarray,
         "address": ctypes.c_size_t.from_address,
+        "known_at": None,
     }  # fmt: skip
     torch_tensors = [v for v, kind in zip(values, kinds, strict=True) if kind == "torch"]
     if torch_tensors:
@@ -171,14 +172,15 @@ def _body(
     if tests:
         lines += [f"    if not ({' and '.join(tests)}):", f"        {on_miss}"]
     lines += taken
-    if taken:  # no memory, or memory that wide accesses do not fit
-        pointers = [name for name in passed.values() if name.startswith("p")]
-        misfit = f"not ({' and '.join(pointers)})"
-        if plan.alignment_bytes > 1:
-            misfit += f" or ({' | '.join(pointers)}) & {plan.alignment_bytes - 1}"
-        lines += [f"    if {misfit}:", f"        {on_miss}"]
     outputs = plan.program.outputs
     made = len(outputs) + len(plan.program.workspaces)
+    addresses = [name for name in passed.values() if name.startswith("p")]
+    test = _address_test(plan, addresses, on_miss)
+    if launch:  # which looks at the values again only where they changed
+        same = len(addresses) == len(passed) > 0 and not made
+        lines += _unless_known(addresses, test) if same else [*test, "    at = None"]
+    else:
+        lines += test
     lines += [f"    m{index} = make{index}()" for index in range(made)]
     for index, position in enumerate(outputs):
         passed[position] = _address(f"m{index}", _made_kind(library))
@@ -191,6 +193,33 @@ def _body(
     else:
         lines.append(f"    bound({', '.join(arguments)})")
     return [*lines, f"    return {results or None}"]
+
+
+def _address_test(plan: ArgumentPlan, addresses: Sequence[str], on_miss: str) -> list[str]:
+    """No memory, or memory that wide accesses do not fit, is for the careful way."""
+    if not addresses:
+        return []
+    misfit = f"not ({' and '.join(addresses)})"
+    if plan.alignment_bytes > 1:
+        misfit += f" or ({' | '.join(addresses)}) & {plan.alignment_bytes - 1}"
+    return [f"    if {misfit}:", f"        {on_miss}"]
+
+
+def _unless_known(addresses: Sequence[str], test: Sequence[str]) -> list[str]:
+    """`at` is a tuple of the addresses: the last one that was tested, if they are still the same.
+
+    Threads may put other ones in its place at any time, so it is read once.
+    """
+    return [
+        "    global known_at",
+        "    known = known_at",
+        f"    at = ({', '.join(addresses)},)",
+        "    if at == known:",
+        "        at = known",
+        "    else:",
+        *(f"    {line}" for line in test),
+        "        known_at = at",
+    ]
 
 
 def _made_kind(library: str) -> str:

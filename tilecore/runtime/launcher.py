@@ -27,8 +27,9 @@ class InlineLaunch:
     A `BoundLaunch` may carry one as its attribute ``inline``.
 
     Attributes:
-        lines: statements, indented by four spaces, over the values ``v0``, ``v1``, ... Their own
-            names are free to choose, but for ``x``, ``p`` and ``m`` with a number.
+        lines: statements, indented by four spaces, over the values ``v0``, ``v1``, ... and `at`:
+            None, or one object for as long as all these values stay what they are. Their own names
+            are free to choose, but for `known` and ``x``, ``p`` and ``m`` with a number.
         names: the globals that they use; each begins with ``launch_``.
     """
 

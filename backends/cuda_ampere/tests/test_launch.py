@@ -352,3 +352,66 @@ def test_a_grid_that_a_scalar_decides_follows_each_call() -> None:
     for number in (0, -4):
         loaded((64, number, 128, 20, 7))
     assert len(fake.launches) == 4, "an empty grid launches nothing"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 7])), max_size=20)
+)
+def test_what_was_packed_before_is_packed_again_where_it_changed(
+    calls: list[tuple[int, int, int]],
+) -> None:
+    """Tensors at few places on two streams: each launch has this call's addresses and stream."""
+    torch = pytest.importorskip("torch")
+    call, fake, stream = tensors_only()
+    tensors = [torch.ones(16, 2) for _ in range(3)]
+    for a, c, stream[0] in calls * 2:
+        call(tensors[a], tensors[c])
+        made = fake.launches[-1]
+        assert made.stream == stream[0]
+        assert [struct.unpack("<Q", one)[0] for one in made.params] == [
+            tensors[a].data_ptr(), tensors[c].data_ptr(),
+        ]  # fmt: skip
+    assert len(fake.launches) == 2 * len(calls)
+
+
+def test_threads_pack_their_own_values() -> None:
+    """What one thread finds packed is never what another one needs."""
+    torch = pytest.importorskip("torch")
+    call, fake, _ = tensors_only()
+    pairs = [(torch.ones(16, 2), torch.ones(16, 2)) for _ in range(4)]
+    for pair in pairs:
+        call(*pair)
+    del fake.launches[:]
+
+    def repeat(pair: Any) -> None:
+        for _ in range(300):
+            call(*pair)
+
+    threads = [threading.Thread(target=repeat, args=(pair,)) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = [tuple(struct.unpack("<Q", one)[0] for one in made.params) for made in fake.launches]
+    assert len(seen) == 1200
+    for a, c in pairs:
+        assert seen.count((a.data_ptr(), c.data_ptr())) == 300
+
+
+def tensors_only() -> tuple[KernelCaller, FakeDriver, list[int]]:
+    """A kernel of two tensors on the host, its driver, and where its stream is read from."""
+    arguments = tuple(
+        Buffer(name, (const(16), const(2)), float32, Scope.GLOBAL) for name in ("P", "Q")
+    )
+    stream = [0]
+
+    class OnStream(OnHost):
+        def bind(self, sizes: Any, device: int) -> Any:
+            return self._make(sizes, device, lambda ordinal: stream[0])
+
+    fake = FakeDriver({"k": [8, 8]})
+    source = Source("", "c++", (kernel(arguments=arguments, grid=(const(1),)),))
+    program = Program("pair", arguments, ())
+    target = Target("cuda_ampere", "sm_80")
+    launcher = OnStream(program, source, Artifact(b"", "cubin"), target, fake)
+    return KernelCaller(program, launcher), fake, stream

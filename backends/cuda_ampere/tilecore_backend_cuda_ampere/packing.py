@@ -157,40 +157,54 @@ class LaunchMaker:
         if lines not in self._codes:
             parameters = ", ".join(f"v{index}" for index in range(len(self._arguments)))
             module: dict[str, Any] = {}
-            source = "\n".join([f"def launch({parameters}):", *lines])
+            source = "\n".join([f"def launch({parameters}):", "    at = None", *lines])
             exec(compile(source, "<launch>", "exec"), module)
             self._codes[lines] = module["launch"].__code__
         return FunctionType(self._codes[lines], {"__builtins__": _BUILTINS, **namespace})
 
 
 def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> tuple[str, ...]:
-    """Statements that launch these kernels with the values ``v0``, ``v1``, ... of the arguments."""
-    places = {argument.name: index for index, argument in enumerate(arguments)}
+    """Statements that launch these kernels with the values ``v0``, ``v1``, ... of the arguments.
+
+    What is in the memory already, from a call with the same values (`at`), is not written again.
+    """
     unpacked = [f"{part}{index}" for index in range(len(calls)) for part in _PARTS]
-    values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
     lines = [
         "    try:",
         "        memory = launch_take()",
         "    except IndexError:",
         "        memory = launch_make()",
-        f"    {', '.join(unpacked)} = memory",
+        f"    {', '.join(unpacked)}, packed_at, packed_stream = memory",
         "    stream = launch_stream_of(launch_device)",
-        f"    launch_pack(config0, {8 * _STREAM_WORD}, stream, launch_attributes,"
-        f" launch_attribute_count{values})",
+        "    if at is None or at is not packed_at or stream != packed_stream:",
+        *_pack_lines(calls, arguments),
+        "        memory[-2:] = at, stream",
     ]
     if any(call.has_counter for call in calls):
         lines.append("    config0[-1] = launch_counter(stream)")
-    for index, call in enumerate(calls):
-        for number, descriptor in enumerate(call.descriptors):
-            value = f"v{places[descriptor.buffer]}"
-            lines.append(f"    if encoded{index}[{number}] != {value}:")
-            lines.append(f"        launch_encode({index}, {number}, {value}, encoded{index})")
-        if index:
-            lines.append(f"    config{index}[{_STREAM_WORD}] = stream")
+    for index in range(len(calls)):
         start = f"launch_start(config_at{index}, launch_function{index}, params_at{index}, None)"
         lines.append(f"    status = {start}")
         lines.append(f"    if status: launch_recover(status, {index}, memory, stream)")
     return (*lines, "    launch_give(memory)")
+
+
+def _pack_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> list[str]:
+    """Statements that write stream, slots and descriptors."""
+    places = {argument.name: index for index, argument in enumerate(arguments)}
+    values = "".join(f", {_slot_value(a, f'v{i}')}" for i, a in enumerate(arguments))
+    lines = [
+        f"        launch_pack(config0, {8 * _STREAM_WORD}, stream, launch_attributes,"
+        f" launch_attribute_count{values})",
+    ]
+    for index, call in enumerate(calls):
+        for number, descriptor in enumerate(call.descriptors):
+            value = f"v{places[descriptor.buffer]}"
+            lines.append(f"        if encoded{index}[{number}] != {value}:")
+            lines.append(f"            launch_encode({index}, {number}, {value}, encoded{index})")
+        if index:
+            lines.append(f"        config{index}[{_STREAM_WORD}] = stream")
+    return lines
 
 
 def lines_on_device(lines: Sequence[str], values: int) -> tuple[str, ...]:
@@ -266,9 +280,9 @@ class _Packer:
             return 0, 0
         return ctypes.addressof(records), len(records) // _ATTRIBUTE_BYTES
 
-    def make(self) -> tuple[Any, ...]:
+    def make(self) -> list[Any]:
         """For each kernel `_PARTS`: its configuration, that one's address, the parameters' address,
-        and its encoded descriptors.
+        and its encoded descriptors. Behind them, which values are packed, and for which stream.
 
         The slots follow the first kernel's configuration, so that one call writes stream and slots.
         """
@@ -281,7 +295,7 @@ class _Packer:
         for index, call in enumerate(self._calls):
             config = (ctypes.c_uint64 * _CONFIG_WORDS)() if index else first
             made += self._make_kernel(index, call, config, base)
-        return tuple(made)
+        return [*made, None, None]
 
     def _make_kernel(self, index: int, call: KernelCall, config: Any, base: int) -> tuple[Any, ...]:
         kernel = call.kernel
