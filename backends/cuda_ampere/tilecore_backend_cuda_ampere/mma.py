@@ -114,7 +114,7 @@ def _integer_atom(a: DType, b: DType) -> MmaAtom:
 
 
 def _float8_atom(a: DType, b: DType) -> MmaAtom:
-    """8-bit floats as they are: twice the rate of float16 ("float8_mma" of a target)."""
+    """8-bit floats as they are (targets with "float8")."""
     return MmaAtom(
         "mma_m16n8k32", 16, 8, 32, a, b, float32, 32, _a(4, 2), _b(4, 2), _accumulator(), SOURCE,
         (_matrix(8, False),),
@@ -141,11 +141,13 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     """The atom for a gemm; None where only multiply-adds are right.
 
     float32 operands keep their precision by multiply-adds, unless the gemm's hint ``tf32`` is set;
-    operands of dtype tfloat32 use tf32. 8-bit floats have an instruction of their own where the
-    target says "float8_mma" and k is a multiple of 32: twice the rate of float16, with sums that
-    the hardware may keep in fewer bits than a float32 between two instructions. Elsewhere they are
-    widened to float16 when they are loaded (exact: every value of both formats is a float16), at
-    the rate of float16 and without a narrower accumulator.
+    operands of dtype tfloat32 use tf32. 8-bit floats stay what they are where the
+    target has "float8" and k is a multiple of 32. On sm_89 and sm_120 that is twice the rate of
+    float16, with sums that the hardware may keep in fewer bits than a float32 between two
+    instructions. On sm_90 and sm_100 the products are those of float16, exactly, yet operands come
+    by matrix loads, half as many bytes (H200: 1.4 of the speed of widened ones in gemm, 2.3 in
+    attention). Elsewhere they are widened to float16 when they are loaded (exact: every value of
+    both formats is a float16), at the rate of float16 and without a narrower accumulator.
     """
     gemm = request.gemm
     if request.threads % 32:
@@ -159,7 +161,7 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     if float32 in (a, b) and dict(gemm.hints).get("tf32"):
         a = b = tfloat32
     for atom in ATOMS:
-        if atom in _FLOAT8_ATOMS and not target.has("float8_mma"):
+        if atom in _FLOAT8_ATOMS and not target.has("float8"):
             continue
         if (atom.a_dtype, atom.b_dtype, atom.c_dtype) == (a, b, c) and depth % atom.k == 0:
             return atom if _in_reach(request) else None
