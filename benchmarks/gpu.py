@@ -173,7 +173,7 @@ def attention(backend: str, arch: str | None, count: int, tilelang: str | None, 
     every = attention_forward.ROWS
     chosen = [every[int(number)] for number in only.split(",")] if only else list(every)
     others = attention_forward.peers(tilelang)
-    ratios = []
+    ratios: dict[str, list[float]] = {"ratio_best": [], "lag_ratio_best": []}
     for row in chosen:
         for causal in (False, True):
             try:
@@ -181,11 +181,13 @@ def attention(backend: str, arch: str | None, count: int, tilelang: str | None, 
             except Exception:
                 traceback.print_exc()
                 continue
-            ratios.append(result["ratio_best"])
+            for name, values in ratios.items():
+                values.append(result[name])
             show(**result)
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"attention: ratio to the best peer {mean:.3f}, least {min(ratios):.3f}", flush=True)
+    for name, values in ratios.items():
+        if values:
+            mean = math.exp(sum(map(math.log, values)) / len(values))
+            print(f"attention: {name} {mean:.3f}, least {min(values):.3f}", flush=True)
 
 
 def attention_fp8(backend: str, arch: str | None, count: int) -> None:
