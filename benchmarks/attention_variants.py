@@ -219,10 +219,12 @@ def packed(problem: VarlenProblem, backend: str, flex: bool) -> Case:
     def cute() -> Any:
         from flash_attn.cute import flash_attn_varlen_func
 
-        options: dict[str, Any] = {"cu_seqlens_k": starts[1]}
+        options: dict[str, Any] = {"cu_seqlens_k": starts[1], "max_seqlen_k": longest[1]}
         if p.page_size:
             options = {"page_table": table, "seqused_k": starts[1].diff().int()}
-        return flash_attn_varlen_func(q, k, v, starts[0], causal=p.right == 0, **options)
+        return flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q=starts[0], max_seqlen_q=longest[0], causal=p.right == 0, **options
+        )
 
     def torch_varlen() -> Any:
         from torch.nn.attention.varlen import varlen_attn

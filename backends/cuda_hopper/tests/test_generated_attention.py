@@ -180,3 +180,18 @@ def test_no_remark_costs_speed(
     used = kernel.resources[-1]
     assert "wgmma_wait<1>" in kernel.source  # scores are on their way when values are added
     assert (used.notes, used.spill_bytes) == ((), 0)
+
+
+@pytest.mark.parametrize("name", ["warpgroups without rows", "causal, tiles from a counter"])
+def test_result_does_not_depend_on_the_number_of_blocks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that stay walk the same tiles, however many of them there are."""
+    from tilecore import emulated
+
+    first = run(*CASES[name])[0]
+    for blocks in (1, 4):
+        monkeypatch.setattr(emulated, "PERSISTENT_BLOCKS", blocks)
+        tilecore.driver.clear_memory_cache()
+        for one, other in zip(run(*CASES[name])[0], first, strict=True):
+            np.testing.assert_array_equal(one, other)
