@@ -56,15 +56,15 @@ A file that did not end in time counts as portable. Which are portable depends o
 ## The rules
 
 **Portable** is every file and every test that nothing of this ends: a package that is not installed,
-or an argument that has no default;
-a `T.` name that TileLang's own `tilelang/language/common.py` does not list among those of all its
-targets, or lists only because its compiler's intermediate form has it; a property of the device that
-it, or what stands in for it, has not (compute capability 9.0); an inner form of that compiler:
-modules of passes, targets and tools, attributes of its objects, other files of its sources; and what
-a test says of that compiler rather than of a program: of its generated text, of whether and in which
-words it refuses. On a device a program for the host, with its tensors there, is not portable. A test that fails for another reason and reaches such a name in its own functions,
-or asks about generated text only, is not portable either. A test that passes counts as passed,
-whatever it names. A refusal of a common name is a failure.
+or an argument that has no default; a `T.` name that TileLang's own `tilelang/language/common.py` does
+not list among those of all its targets, or lists only because its compiler's intermediate form has
+it; a property of the device that it, or what stands in for it, has not (compute capability 9.0); an
+inner form of that compiler: modules of passes, targets and tools, attributes of its objects, other
+files of its sources; and what a test says of that compiler rather than of a program: of its generated
+text, of whether and in which words it refuses. On a device a program for the host, with its tensors
+there, is not portable. A test that fails for another reason and reaches such a name in its own
+functions, or asks about generated text only, is not portable either. A test that passes counts as
+passed, whatever it names. A refusal of a common name is a failure.
 
 **The host stands in for the device** where no device runs the programs. Every tensor is put on the
 host; a float tensor is divided by a number as accelerators do it, by multiplying with the reciprocal.
