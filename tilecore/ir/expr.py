@@ -249,7 +249,8 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     """
     if op not in BINARY_OPS:
         raise VerifyError("unknown binary operation", expected=sorted(BINARY_OPS), got=op)
-    a_dtype, b_dtype = dtype_of_expr(a), dtype_of_expr(b)
+    a_dtype: DType = a.dtype  # type: ignore[attr-defined]
+    b_dtype: DType = b.dtype  # type: ignore[attr-defined]
     if a_dtype is not b_dtype and op not in ("shl", "shr"):
         if {a_dtype, b_dtype} == _INDEX_DTYPES:
             a, b, a_dtype = widened(a), widened(b), int64
@@ -353,7 +354,7 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
         a, b = transform(expr.a, visit), transform(expr.b, visit)
         if a is not expr.a or b is not expr.b:
             expr = binary(expr.op, a, b)
-    elif children := expr.children:
+    elif type(expr) is not Const and (children := expr.children):
         new = tuple([transform(child, visit) for child in children])
         if any(map(operator.is_not, new, children)):
             expr = rebuild(expr, new)

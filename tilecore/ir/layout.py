@@ -246,10 +246,12 @@ class FragmentLayout:
     def place(self, coordinates: tuple[int, ...], replica: int = 0) -> tuple[int, int]:
         """(thread, register) that holds `coordinates`, in the given replica."""
         at = {THREAD: 0, REGISTER: 0}
-        for axis, coordinate in zip(self.axes, coordinates, strict=True):
-            digits = split_int(coordinate, (mode.extent for mode in axis))
-            for digit, mode in zip(digits, axis, strict=True):
+        for axis, rest in zip(self.axes, coordinates, strict=True):
+            for mode in axis[:-1]:
+                rest, digit = divmod(rest, mode.extent)
                 at[mode.space] += digit * mode.stride
+            if axis:  # the last digit takes what is left
+                at[axis[-1].space] += rest * axis[-1].stride
         for digit, mode in zip(
             split_int(replica, (m.extent for m in self.replication)), self.replication, strict=True
         ):

@@ -27,7 +27,7 @@ def degree(byte_offsets: Sequence[int], lane_bytes: int, banks: int = BANKS) -> 
         for offset in byte_offsets[first : first + together]:
             for word in range(offset // BANK_BYTES, -(-(offset + lane_bytes) // BANK_BYTES)):
                 words[word % banks].add(word)
-        worst = max(worst, *(len(found) for found in words.values()))
+        worst = max(worst, *map(len, words.values()))
     return worst
 
 

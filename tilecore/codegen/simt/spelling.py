@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilecore.codegen.simt import block_order
+from tilecore.errors import Loc
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Var
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Const, Var
 from tilecore.ir.program import Kernel, Program
 
 _WORDS = """
@@ -148,8 +150,8 @@ def _hints(kernel: Kernel, mapping: dict[str, str]) -> Any:
 
 @functools.cache
 def _fields_of(kind: type) -> tuple[str, ...]:
-    """Names of a record's fields; none for what is no record."""
-    if not dataclasses.is_dataclass(kind):
+    """Names of a record's fields; none for what is no record, and for records without names."""
+    if kind in (Const, DType, Loc) or not dataclasses.is_dataclass(kind):
         return ()
     return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 

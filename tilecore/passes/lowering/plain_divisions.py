@@ -32,7 +32,9 @@ def plain_divisions(program: Program, context: Context) -> Program:
             return ranges.interval(node.a)[0] >= 0 and ranges.interval(node.b)[0] > 0
 
         def convert(expr: Expr) -> Expr:
-            children = tuple(convert(child) for child in expr.children)
+            if not expr.children:
+                return expr
+            children = tuple([convert(child) for child in expr.children])
             if is_plain(expr):  # asked of the expression as it was, whose parts are understood
                 assert isinstance(expr, Binary)
                 return Call(_NAMES[expr.op], children, expr.dtype)
