@@ -2,9 +2,10 @@
 
     python benchmarks/launch_overhead.py [--calls 20000] [--json FILE]
 
-Every row launches the same work: c = a + b over 1,024 floats, outputs given. Rows are measured in
-turns, round after round, and the median round counts, so that a change of clocks meets all alike.
-The queue is drained between rounds: what is timed is the host, not the device.
+Every row launches the same work: c = a + b over 1,024 floats, outputs given; one row passes other
+tensors at every call, so that their addresses are packed anew. Rows are measured in turns, round
+after round, and the median round counts, so that a change of clocks meets all alike. The queue is
+drained between rounds: what is timed is the host, not the device.
 
 Exit status 1 when a result is wrong or our launch is more than 1.5 microseconds above the raw one.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import statistics
 import struct
@@ -243,6 +245,8 @@ def main() -> int:
     call(a, b, c)
     rows: dict[str, Callable[[], None]] = raw_launches(launcher, [a, b, c])
     rows["tilecore"] = lambda: call(a, b, c)
+    turns = itertools.cycle([(a, b, c), (b, a, torch.zeros_like(c))])
+    rows["tilecore, other tensors"] = lambda: call(*next(turns))
     rows["torch.add(out=)"] = lambda: torch.add(a, b, out=c)
     rows["torch in-place add"] = lambda: a.add_(0.0)
     in_triton = triton_launch(a, b, c)
