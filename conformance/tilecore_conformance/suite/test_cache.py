@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -60,9 +62,25 @@ def test_processes_share_one_cache(findable: Subject, tmp_path: Path) -> None:
         _finish(process)
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Subject], Path]:
+    """A cache that one process has filled, made once for each subject."""
+    made: dict[str, Path] = {}
+
+    def fill(subject: Subject) -> Path:
+        if subject.id not in made:
+            made[subject.id] = tmp_path_factory.mktemp("filled")
+            _finish(_start(subject, made[subject.id]))
+        return made[subject.id]
+
+    return fill
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied"])
-def test_damaged_entries_are_compiled_again(findable: Subject, tmp_path: Path, damage: str) -> None:
-    _finish(_start(findable, tmp_path))
+def test_damaged_entries_are_compiled_again(
+    findable: Subject, filled: Callable[[Subject], Path], tmp_path: Path, damage: str
+) -> None:
+    shutil.copytree(filled(findable), tmp_path, dirs_exist_ok=True)
     damaged = 0
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.stat().st_size > 64:
