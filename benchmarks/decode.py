@@ -8,8 +8,9 @@ times are medians with the second-level cache flushed between calls. Bandwidth c
 of the cache once; its ratio is to a copy of some gigabytes in the same run, and to a copy that
 moves as many bytes as the row, which shows what a launch and a cold start cost anybody; small rows
 are also measured after a flush that only reads, and beside a maximum over as many bytes. With
-``--tilelang`` latent decoding is measured beside TileLang's program of that file. With
-``--compile`` the kernels are only compiled into the cache, by many processes.
+``--tilelang`` latent decoding is measured by turns with TileLang's program of that file, cool
+(after a rest, as a short benchmark sees it) and sustained (at the power limit). With ``--compile``
+the kernels are only compiled into the cache, by many processes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import measuring
 import torch
 import torch.nn.functional as F
 from measuring import (
+    by_turns,
     example_at,
     milliseconds_after_reads,
     milliseconds_in_graph,
@@ -42,9 +44,12 @@ from tilecore_kernels.mla_decode import MLA_DECODE, latent_problem
 from tilecore_kernels.tiles import ceildiv
 
 FLASH_SHAPES = [  # batch, length of the caches, page size
-    (1, 8192, 0), (1, 8192, 64), (1, 32768, 0), (1, 131072, 0), (4, 8192, 0), (8, 32768, 0),
-    (16, 16384, 0), (64, 8192, 0), (64, 8192, 64), (64, 32768, 0), (64, 131072, 0),
-]  # fmt: skip
+    (batch, length, page)
+    for batch in (1, 4, 16, 64)
+    for length in (8192, 32768, 131072)
+    for page in (0, 64)
+    if batch * length < 4 << 20 or not page  # copies of 64 GB in pages do not fit beside them
+]
 MLA_SHAPES = [(132, 8192, 0), (132, 8192, 64), (64, 8192, 0), (1, 32768, 0)]
 HEADS, KV_HEADS, DIM = 32, 8, 128
 COLUMNS = GemmWarpPolicy.FullCol
@@ -85,10 +90,16 @@ def read_bandwidth(moved: float) -> float:
     return 4.0 * source.numel() / (milliseconds(source.max) * 1e-3)
 
 
-def tilelang_ms(path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Tensor) -> float:
-    """Milliseconds of TileLang's latent decoding: ``flashattn(batch, heads, kv_head_num,
-    seqlen_kv, dim, pe_dim, block_N, block_H, num_split, softmax_scale)`` at `path`, which takes
-    queries (b, h, d) and keys (b, s, 1, d), each in two parts. Infinite where it is wrong."""
+def tilelang_call(
+    path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Tensor
+) -> Callable[[], Any]:
+    """A call of TileLang's latent decoding: ``flashattn(batch, heads, kv_head_num, seqlen_kv, dim,
+    pe_dim, block_N, block_H, num_split, softmax_scale)`` at `path`, which takes queries (b, h, d)
+    and keys (b, s, 1, d), each in two parts.
+
+    Raises:
+        RuntimeError: its result is wrong.
+    """
     batch, _, length, _ = cache.shape
     keys = cache.view(batch, length, 1, 576)
     parts = [x.contiguous() for x in (q[:, 0, :, :512], q[:, 0, :, 512:])]
@@ -98,7 +109,21 @@ def tilelang_ms(path: str, q: torch.Tensor, cache: torch.Tensor, want: torch.Ten
     kernel = make(batch, 128, 1, length, 512, 64, 64, 64, splits, 192**-0.5)
     error = relative_error(kernel(*parts).view_as(want), want)
     print(f"  tilelang, {splits} splits: relative error {error:.3g}", flush=True)
-    return milliseconds(lambda: kernel(*parts)) if error <= 3e-3 else float("inf")
+    if error > 3e-3:
+        raise RuntimeError(f"relative error {error:.3g}")
+    return lambda: kernel(*parts)
+
+
+def beside(ours: Callable[[], Any], peer: Callable[[], Any], flops: float) -> dict[str, float]:
+    """TFLOP/s of both by turns, cool and sustained, and the median ratio of pairs."""
+    row: dict[str, float] = {}
+    for name, timing in (("cool", (7, 20, 60, 0.15)), ("sustained", (5, 150, 120, 0.0))):
+        turns = by_turns(ours, peer, *timing)
+        print(f"  {name}: ratios {[round(ratio, 3) for ratio in turns.ratios]}", flush=True)
+        row[f"{name}_tflops"] = flops / turns.first * 1e-9
+        row[f"{name}_tilelang_tflops"] = flops / turns.second * 1e-9
+        row[f"{name}_ratio_tilelang"] = turns.ratio
+    return row
 
 
 def splits_for(blocks: int, tiles: int) -> list[int]:
@@ -256,14 +281,13 @@ def mla(backend: str, shape: tuple[int, int, int], copied: float, tilelang: str 
         table = order.to(torch.int32).view(batch, -1)
         pages = paged(cache, page, order).view(-1, 1, page, 576)
         arguments = (q, pages, lengths, table, out, sums)
-    ms, _, best = best_of(backend, row, arguments, out, want)
+    ms, kernel, best = best_of(backend, row, arguments, out, want)
     speed = MLA_DECODE.bytes_moved(row[1]) / ms * 1e3
     peer: dict[str, float] = {}
     if tilelang is not None and not page:
         try:
-            peer_ms = tilelang_ms(tilelang, q, cache, want)
-            peer = {"tilelang_tflops": MLA_DECODE.flops(row[1]) / peer_ms * 1e-9,
-                    "ratio_tilelang": peer_ms / ms}  # fmt: skip
+            call = tilelang_call(tilelang, q, cache, want)
+            peer = beside(lambda: kernel(*arguments), call, MLA_DECODE.flops(row[1]))
         except Exception:
             traceback.print_exc(limit=-3)
     show(group="mla", shape=shape, ms=ms, gbs=speed * 1e-9, ratio_copy=speed / copied,

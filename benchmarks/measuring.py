@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +45,48 @@ def milliseconds_after_reads(call: Callable[[], Any], calls: int = 40) -> float:
     torch.cuda.synchronize()
     times = sorted(begin.elapsed_time(end) for begin, end in events)
     return times[calls // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Two calls measured by turns in one process.
+
+    Attributes:
+        first, second: median milliseconds of each.
+        ratio: the median of the second's over the first's, pair by pair: clocks and temperature
+            drift more slowly than turns change.
+        ratios: of the single pairs, in order.
+    """
+
+    first: float
+    second: float
+    ratio: float
+    ratios: tuple[float, ...]
+
+
+def by_turns(
+    first: Callable[[], Any], second: Callable[[], Any], turns: int, settle: int, measure: int,
+    rest: float = 0.0,
+) -> Turns:  # fmt: skip
+    """Measure two calls by turns; every other pair begins with the second.
+
+    Args:
+        first, second: what to compare.
+        turns: pairs of measurements.
+        settle, measure: as for `milliseconds`, each time.
+        rest: seconds of idleness before each measurement, in which the device cools.
+    """
+    found: list[tuple[float, float]] = []
+    for turn in range(turns):
+        times: dict[int, float] = {}
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            torch.cuda.synchronize()
+            time.sleep(rest)
+            times[which] = milliseconds((first, second)[which], settle, measure)
+        found.append((times[0], times[1]))
+    ratios = tuple(b / a for a, b in found)
+    a, b = (statistics.median(column) for column in zip(*found, strict=True))
+    return Turns(a, b, statistics.median(ratios), ratios)
 
 
 def milliseconds_in_graph(calls: Sequence[Callable[[], Any]], replays: int = 5) -> float:
