@@ -2,6 +2,7 @@
 
 # Annotations are values of the tile language here, so they are not postponed.
 
+import re
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,26 @@ def test_no_more_columns_are_held_than_registers_are_left() -> None:
     assert "TC_FRAGMENT(tc::half, q_held, 64)" in text
 
 
+def test_held_columns_have_no_place_in_shared_memory() -> None:
+    """They come from global memory; what is left makes room for a third slot of 48 keys."""
+    config = DecodeConfig(64, 48, 3, 256, 1, COLUMNS)
+    text = lower(MLA_DECODE.program(latent_problem(2, 200), config), backend="cuda_hopper").source
+    assert "TC_FRAGMENT(tc::half, q_held, 96)" in text.text  # 192 of 576 columns
+    assert re.search(rf"q_rest = tc::shared_buffer<tc::half>\(smem, \d+, {64 * 384}\)", text.text)
+    assert re.search(r"tc::load_global<2>\(Q_in, Q \+", text.text)
+    assert "q = tc::shared_buffer" not in text.text
+
+
+def test_from_three_slots_on_both_teams_begin_with_scores() -> None:
+    """Only then does the first team add the other's tile behind scores that are under way."""
+    waits = [
+        len(re.findall(r"wgmma_wait<1>", lower(chained(6, 0, stages), backend="cuda_hopper")
+                       .source.text))
+        for stages in (2, 3)
+    ]  # fmt: skip
+    assert waits == [1, 2]
+
+
 @pytest.mark.parametrize("tiles", [2, 5])
 def test_a_loop_that_begins_later(tiles: int) -> None:
     assert HANDS_OVER in check(tiles, begin=3, stages=2)
@@ -148,14 +169,22 @@ def test_one_stage_runs_without_producers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "splits", "page"),
-    [((130, 0, 64), 1, 0), ((65, 1, 200), 3, 0), ((200, 0, 129), 9, 64), ((96, 31, 0), 2, 32)],
+    ("lengths", "splits", "page", "tile", "stages"),
+    [
+        ((130, 0, 64), 1, 0, 64, 2),
+        ((65, 1, 200), 3, 0, 64, 2),
+        ((200, 0, 129), 9, 64, 64, 2),
+        ((96, 31, 0), 2, 32, 32, 2),
+        ((193, 0, 48), 1, 0, 48, 3),
+        ((49, 200, 1), 2, 0, 48, 3),
+    ],
 )
-def test_latent_decoding(lengths: tuple[int, ...], splits: int, page: int) -> None:
-    """Ragged lengths, rows without keys, more splits than tiles, pages."""
+def test_latent_decoding(
+    lengths: tuple[int, ...], splits: int, page: int, tile: int, stages: int
+) -> None:
+    """Ragged lengths, rows without keys, more splits than tiles, pages, three slots."""
     problem = latent_problem(len(lengths), 200, page_size=page, heads=64)
-    tile = page or 64
-    config = DecodeConfig(64, tile, 2, 256, splits, COLUMNS)
+    config = DecodeConfig(64, tile, stages, 256, splits, COLUMNS)
     program = MLA_DECODE.program(problem, config)
     assert HANDS_OVER in lower(program, backend="cuda_hopper").source.text
     arguments = list(MLA_DECODE.inputs(problem, np.random.default_rng(0)))

@@ -16,7 +16,7 @@ from tilecore.ir.visit import buffers_in
 from tilecore.passes.roles.producer_schedule import producer_loop
 from tilecore.passes.roles.ring import Group, inlined, point
 from tilecore.passes.scopes import is_pipelined, static
-from tilecore.passes.turns.held_columns import hold_columns
+from tilecore.passes.turns.held_columns import hold_columns, narrowed
 from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import team_of, teams_of
 from tilecore.passes.turns.turns_schedule import Turns, turns_loop, turns_of
@@ -42,6 +42,7 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     groups = _paired(own, loop, _in_parts(own, turns), plan)
     turns = dataclasses.replace(turns, groups=tuple(groups))
     held, turns = hold_columns(own, turns, plan.held_registers)
+    staying, held, turns = narrowed(own, turns, held, staying)
     kernel = own.kernel
     warps_of_team = kernel.threads // own.context.target.lanes_per_warp
     warps = warps_of_team * teams_of(kernel)
@@ -63,7 +64,8 @@ def turns_kernel(own: Specializer) -> Kernel | None:
             continue
         if isinstance(stmt, Copy) and stmt.fills_shared:
             return None  # each team would fill it
-        for buffer, wait in [w for w in waiting if w[0] in buffers_in((stmt,))]:
+        used = buffers_in((stmt,) if stmt is not loop else (loop, turns.first))
+        for buffer, wait in [w for w in waiting if w[0] in used]:
             consumer.append(wait)
             waiting.remove((buffer, wait))
         if stmt is loop:

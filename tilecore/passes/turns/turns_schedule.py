@@ -13,7 +13,9 @@ a team hands tile t over when it is done with tile t - 1, what it overwrites is 
 
 Where slots are filled and released in two parts, one for the columns that each team adds up, team 1
 starts its scores first, and adds up the other's tile behind them, under its work on the scores:
-what one team waits for then runs beside what the other does.
+what one team waits for then runs beside what the other does. With three slots or more both teams
+do so: a tile stays longer, and the next one has a place already. Scores of one team then run under
+all work of the other.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from tilecore.passes.roles.schedule_pieces import asynchronous, renamed, slots_o
 from tilecore.passes.scopes import Names, static, with_hint
 from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import TEAMS
+
+SLOTS_FOR_BOTH = 3
+"""Slots from which on both teams start their scores before they add up the other's tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ def turns_loop(turns: Turns, names: Names) -> list[Stmt]:
     if len(turns.groups) == 1:
         begin = If(binary("and", first_team, some), begin_block)
         return [begin, _steps(turns, binary("sub", two, team), False, names), end]
-    one_first = (If(some, begin_block), _steps(turns, two, False, names))
+    both = turns.groups[0].ring.slots >= SLOTS_FOR_BOTH
+    one_first = (If(some, begin_block), _steps(turns, two, both, names))
     other = (_steps(turns, one, True, names),)
     return [If(first_team, one_first, other), end]
 

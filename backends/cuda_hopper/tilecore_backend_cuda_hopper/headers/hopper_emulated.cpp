@@ -17,12 +17,13 @@ using tc::emulator::Meeting;
 
 namespace {
 
-constexpr int kLanes = 128, kRows = 64;
+constexpr int kLanes = 128, kRows = 64, kWarp = 32, kWarps = 4;
 
 struct Accumulator {
   uint8_t* registers[kLanes];
   int n = 0, group = 0;
   bool integer = false, half_sums = false;
+  bool settled[kWarps] = {};  // warps that have waited for it
   std::vector<float> values;  // kRows x n; integers by their bits
   int width() const { return half_sums ? 2 : 4; }
   float read(int lane, int i) const {
@@ -54,6 +55,7 @@ struct GuardedRead {
 struct Warpgroup {
   uint64_t run = 0;
   int group = 0;  // the open one
+  int waited[kWarps] = {};  // by warp: the first group that may not have ended
   bool fenced = false;
   std::vector<Accumulator> accumulators;
   std::vector<OperandRegisters> registers;
@@ -61,10 +63,10 @@ struct Warpgroup {
 };
 thread_local std::map<const LaneHead*, Warpgroup> warpgroups;
 
-// The state of a warpgroup. Lanes' memory is used again by later blocks and launches: what an
+// The state of a warpgroup, whole or one of its warps. Lanes' memory is used again by later blocks and launches: what an
 // abandoned block, or one that never waited, left behind is dropped.
 Warpgroup& state_of(const Meeting& meeting) {
-  LaneHead& first = *meeting.lanes[0];
+  LaneHead& first = *meeting.lanes[-(meeting.lanes[0]->index % kLanes)];
   Warpgroup& state = warpgroups[&first];
   if (state.run != first.place->run) {
     state = Warpgroup();
@@ -184,11 +186,21 @@ void gather_a(const Meeting& meeting, Warpgroup& state, float* a, int depth) {
   }
 }
 
+void take(Accumulator& c, int lane) {
+  for (int i = 0; i < c.n / 2; ++i)
+    c.values[size_t(row_of(lane, i) * c.n + column_of(lane, i))] = c.read(lane, i);
+}
+
 // The accumulator that an instruction continues, or a new one with the registers' values.
 Accumulator& accumulator_of(const Meeting& meeting, Warpgroup& state) {
   const WgmmaOperands& first = operands_of(meeting, 0);
-  for (Accumulator& one : state.accumulators)
-    if (one.registers[0] == static_cast<uint8_t*>(first.d) && one.n == first.n) return one;
+  for (Accumulator& one : state.accumulators) {
+    if (one.registers[0] != static_cast<uint8_t*>(first.d) || one.n != first.n) continue;
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (one.settled[lane / kWarp]) take(one, lane);
+    for (bool& warp : one.settled) warp = false;
+    return one;
+  }
   state.accumulators.emplace_back();
   Accumulator& made = state.accumulators.back();
   made.n = first.n;
@@ -197,8 +209,7 @@ Accumulator& accumulator_of(const Meeting& meeting, Warpgroup& state) {
   made.values.resize(size_t(kRows * first.n));
   for (int lane = 0; lane < kLanes; ++lane) {
     made.registers[lane] = static_cast<uint8_t*>(operands_of(meeting, lane).d);
-    for (int i = 0; i < first.n / 2; ++i)
-      made.values[size_t(row_of(lane, i) * first.n + column_of(lane, i))] = made.read(lane, i);
+    take(made, lane);
   }
   return made;
 }
@@ -273,12 +284,12 @@ void group_body(const Meeting& meeting) {
   state.fenced = false;
 }
 
-// Accumulators that anybody wrote while the instruction ran are undefined on the device.
-void complete(const Accumulator& c, const Meeting& meeting) {
-  for (int lane = 0; lane < kLanes; ++lane) {
+// A warp's part. Accumulators that anybody wrote while the instruction ran are undefined on the device.
+void complete(const Accumulator& c, int warp, const Meeting& meeting) {
+  for (int lane = warp * kWarp; lane < (warp + 1) * kWarp; ++lane) {
     for (int i = 0; i < c.n / 2; ++i) {
       if (!c.is_poison(lane, i)) {
-        report(*meeting.lanes[lane], Fault::shared_in_flight, meeting.text_line, 0,
+        report(*meeting.lanes[lane % kWarp], Fault::shared_in_flight, meeting.text_line, 0,
                "accumulator register %d was written while a wgmma was under way", i);
         return;
       }
@@ -287,26 +298,36 @@ void complete(const Accumulator& c, const Meeting& meeting) {
   }
 }
 
+// Each warp waits for itself (PTX ISA, "wgmma.wait_group": all threads in the warp execute it), so that
+// one may do so in a branch that others do not take. What is read is read for all of them.
 void wait_body(const Meeting& meeting) {
-  if (!is_whole(meeting)) return;
   Warpgroup& state = state_of(meeting);
+  const int warp = meeting.lanes[0]->index % kLanes / kWarp;
   const int first_left = state.group - *static_cast<const int*>(meeting.operands[0]);
   std::vector<Accumulator> running;
-  for (Accumulator& one : state.accumulators)
-    if (one.group >= first_left) running.push_back(static_cast<Accumulator&&>(one));
-    else complete(one, meeting);
+  for (Accumulator& one : state.accumulators) {
+    bool& settled = one.settled[warp];
+    if (one.group < first_left && !settled) complete(one, warp, meeting);
+    settled = settled || one.group < first_left;
+    const bool* by = one.settled;
+    if (!(by[0] && by[1] && by[2] && by[3])) running.push_back(static_cast<Accumulator&&>(one));
+  }
   state.accumulators.swap(running);
   size_t kept = 0;
   for (const OperandRegisters& one : state.registers) {
-    if (one.group >= first_left) state.registers[kept++] = one;
+    if (one.group >= first_left || one.lane / kWarp != warp) state.registers[kept++] = one;
     else if (memcmp(one.words, one.registers, sizeof one.words) != 0)
-      report(*meeting.lanes[one.lane], Fault::shared_in_flight, one.line, 0,
+      report(*meeting.lanes[one.lane % kWarp], Fault::shared_in_flight, one.line, 0,
              "a register operand of wgmma was written before the wait that completes it");
   }
   state.registers.resize(kept);
+  int& waited = state.waited[warp];
+  waited = waited > first_left ? waited : first_left;
+  int all = waited;
+  for (int other : state.waited) all = other < all ? other : all;
   kept = 0;
   for (const GuardedRead& one : state.reads) {
-    if (one.group >= first_left) state.reads[kept++] = one;
+    if (one.group >= all) state.reads[kept++] = one;
     else tc::emulator::end_async_read(one.place, 16, *meeting.lanes[0]);
   }
   state.reads.resize(kept);
@@ -315,7 +336,7 @@ void wait_body(const Meeting& meeting) {
 const CollectiveKind mma_kind{"wgmma.mma_async", mma_body, kLanes};
 const CollectiveKind fence_kind{"wgmma.fence", fence_body, kLanes};
 const CollectiveKind group_kind{"wgmma.commit_group", group_body, kLanes};
-const CollectiveKind wait_kind{"wgmma.wait_group", wait_body, kLanes};
+const CollectiveKind wait_kind{"wgmma.wait_group", wait_body, 0};
 
 }  // namespace
 
