@@ -19,6 +19,7 @@ import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import decode_problem
 from tilecore_kernels.attention_masks import hide_beyond
+from tilecore_kernels.attention_problem import WARP_ROLES
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.flash_decode import tensor_types
@@ -126,7 +127,23 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         )
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    return sorted(legal, key=lambda c: _cost(c, problem))
+    return [*_three_tiles(p, target), *sorted(legal, key=lambda c: _cost(c, problem))]
+
+
+def _three_tiles(problem: DecodeProblem, target: Target) -> list[DecodeConfig]:
+    """Three tiles of 48 keys at a time, where warps of their own load them and a part of the
+    queries stays in the registers of those that compute: for rows of these sizes it is a third,
+    and what is left of the queries fits beside the tiles."""
+    p = problem
+    fits = (p.dim, p.dim_v, dtype_bytes(p.dtype)) == (576, 512, 2) and not p.page_size
+    if not (fits and target.has(WARP_ROLES) and p.group >= 64 and p.kv_len >= 192):
+        return []
+    blocks = max(1, p.batch * ceildiv(p.group, 64))
+    columns = T.GemmWarpPolicy.FullCol
+    return [
+        DecodeConfig(64, 48, 3, 256, splits, columns)
+        for splits in split_counts(blocks, ceildiv(p.kv_len, 48), target)
+    ]
 
 
 def _is_legal(config: DecodeConfig, problem: DecodeProblem, target: Target) -> bool:

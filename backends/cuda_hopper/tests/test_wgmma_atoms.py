@@ -167,6 +167,24 @@ def test_misuse_is_reported(name: str) -> None:
         run("f32_f16", 16, 16, False, False, **changes)
 
 
+ONE_WARP = "if (tc::uniform(lane / 32) == 1) hopper::wgmma_wait<0>();"
+
+
+def test_a_warp_waits_for_itself() -> None:
+    """One may wait where others do not; all have what is theirs after a wait of their own."""
+    got, want = run("f32_f16", 16, 16, False, False, disturb=ONE_WARP)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    got, want = run("f32_f16", 16, 16, False, False, wait=ONE_WARP)
+    np.testing.assert_allclose(got[16:32], want[16:32], rtol=1e-5, atol=1e-5)
+    assert np.isnan(got[:16]).all() and np.isnan(got[32:]).all()
+
+
+def test_operands_stay_until_all_warps_have_waited() -> None:
+    overwritten = f"{ONE_WARP} if (lane / 32 == 1) tc::store_shared(a + lane, uint8_t(1));"
+    with pytest.raises(KernelFaults, match="may still be reading"):
+        run("f32_f16", 16, 16, False, False, disturb=overwritten)
+
+
 def test_register_operand_must_stay() -> None:
     with pytest.raises(KernelFaults, match="register operand of wgmma was written"):
         run("f32_f16", 16, 16, False, False, True, disturb="operand[0] = uint16_t(operand[0] + 1);")
