@@ -1,7 +1,7 @@
 """Decoding kernels beside the bandwidth of a copy and torch's attention, on one GPU, in one run.
 
     python benchmarks/decode.py --backend cuda_hopper [flash mla] [--json FILE]
-        [--tilelang EXAMPLE.py]
+        [--tilelang EXAMPLE.py] [--batch N ...]
 
 Random normal caches; every result is checked against a float32 computation before it is timed;
 times are medians with the second-level cache flushed between calls. Bandwidth counts each element
@@ -58,7 +58,7 @@ FLASH_TILES: dict[str, list[Any]] = {  # heads, keys, stages, threads, policy
     "cuda_ampere": [(16, 64, 3, 128, COLUMNS), (16, 64, 2, 128, COLUMNS), (16, 32, 3, 32)],
 }
 MLA_TILES: dict[str, list[Any]] = {
-    "cuda_hopper": [(64, 64, 2, 256, COLUMNS)],
+    "cuda_hopper": [(64, 48, 3, 256, COLUMNS), (64, 64, 2, 256, COLUMNS)],
     "cuda_ampere": [(64, 32, 2, 256, COLUMNS), (32, 32, 2, 256, COLUMNS)],
 }
 Work = tuple[Any, DecodeProblem, list[DecodeConfig]]
@@ -148,17 +148,22 @@ def work(group: str, backend: str, shape: tuple[int, int, int]) -> Work:
         problem = latent_problem(batch, length, page_size=page)
     configs = []
     for block_h, block_k, stages, threads, *policy in tiles:
+        if page % block_k and block_k % max(page, 1):
+            continue  # tiles that straddle pages are loaded in more pieces
         blocks = problem.batch * problem.kv_heads * ceildiv(problem.group, block_h)
         for splits in splits_for(blocks, ceildiv(length, block_k)):
             configs.append(DecodeConfig(block_h, block_k, stages, threads, splits, *policy))
     return family, problem, configs
 
 
-def all_rows(groups: list[str]) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """The rows of the named groups."""
+def all_rows(
+    groups: list[str], batches: list[int] | None
+) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """The rows of the named groups, of some batches or all."""
     for group in groups:
         for shape in FLASH_SHAPES if group == "flash" else MLA_SHAPES:
-            yield group, shape
+            if batches is None or shape[0] in batches:
+                yield group, shape
 
 
 def compile_one(group: str, backend: str, shape: tuple[int, int, int], number: int) -> None:
@@ -301,17 +306,18 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--tilelang", metavar="EXAMPLE.py")
     parser.add_argument("--json")
+    parser.add_argument("--batch", type=int, action="append", help="only rows of this batch")
     options = parser.parse_args()
     if options.compile:
         with ProcessPoolExecutor() as pool:
-            for group, shape in all_rows(options.groups):
+            for group, shape in all_rows(options.groups, options.batch):
                 for number in range(len(work(group, options.backend, shape)[2])):
                     pool.submit(compile_one, group, options.backend, shape, number)
         return
     torch.manual_seed(0)
     copied = copy_bandwidth()
     print(f"copy: {copied * 1e-9:.0f} GB/s", flush=True)
-    for group, shape in all_rows(options.groups):
+    for group, shape in all_rows(options.groups, options.batch):
         try:
             {"flash": flash, "mla": mla}[group](options.backend, shape, copied, options.tilelang)
         except Exception:

@@ -22,7 +22,7 @@ from tilecore_kernels.attention_problem import (
 )
 from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.conv2d import Conv2dProblem
-from tilecore_kernels.decode_problem import DecodeProblem
+from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem
 from tilecore_kernels.elementwise import AddProblem, BiasActivationProblem
 from tilecore_kernels.flash_attention import flash_attention
 from tilecore_kernels.gemm import GemmProblem
@@ -168,6 +168,13 @@ def test_program_means_its_reference_on_a_core(name: str, problem: Any) -> None:
 @pytest.mark.parametrize(("name", "problem"), PROBLEMS, ids=_label)
 def test_program_means_its_reference_on_lanes(name: str, problem: Any) -> None:
     _check(name, problem, FAMILIES[name].default_config(problem, LANES[3]))
+
+
+@pytest.mark.parametrize("name", ["flash_decode", "mla_decode"])
+@pytest.mark.parametrize(("page", "tile"), [(64, 48), (32, 48), (128, 96)])
+def test_tiles_of_keys_may_straddle_pages(name: str, page: int, tile: int) -> None:
+    problem = DecodeProblem(2, 4, 530, 16, kv_heads=1, dim_v=16, page_size=page)
+    _check(name, problem, DecodeConfig(16, tile, 2, 128, 2))
 
 
 @pytest.mark.parametrize("target", [CORE, *LANES], ids=lambda target: target.arch)

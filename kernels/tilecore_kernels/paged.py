@@ -2,6 +2,8 @@
 
 # Annotations are values of the tile language here, so they are not postponed.
 
+import math
+
 import tilecore.language as T
 
 
@@ -24,7 +26,7 @@ def load_keys(problem, Cache, Table, tile, batch, head, first_k, limit):
         T.copy(problem.rows_of(Cache, batch, head, first_k, count, columns), tile)
     else:
         size = problem.page_size
-        piece = min(size, count)
+        piece = math.gcd(size, count)  # tiles and pages may straddle one another
         for part in range(count // piece):
             at = first_k + part * piece
             page = Table[batch, T.min(at, limit - 1) // size]
