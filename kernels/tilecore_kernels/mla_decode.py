@@ -127,7 +127,7 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         )
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    return [*_three_tiles(p, target), *sorted(legal, key=lambda c: _cost(c, problem))]
+    return [*sorted(legal, key=lambda c: _cost(c, problem)), *_three_tiles(p, target)]
 
 
 def _three_tiles(problem: DecodeProblem, target: Target) -> list[DecodeConfig]:
