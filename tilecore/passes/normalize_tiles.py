@@ -20,14 +20,15 @@ import dataclasses
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import MmaAtom
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType, float32
-from tilecore.ir.expr import FALSE, TRUE, Load, Var, const
+from tilecore.ir.dtypes import DType, boolean, float32
+from tilecore.ir.expr import FALSE, TRUE, Expr, Load, Unary, Var, const
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
     Atomic,
     Block,
+    Break,
     Copy,
     Fill,
     Gemm,
@@ -38,12 +39,14 @@ from tilecore.ir.stmts import (
     Scan,
     Stmt,
     Store,
+    While,
 )
 from tilecore.passes.contraction import gemm_shape, select_atom
 from tilecore.passes.scan_nests import scan_nests
 from tilecore.passes.scopes import (
     Names,
     is_whole,
+    loads_in,
     per_kernel,
     rewrite_block,
     static,
@@ -67,6 +70,8 @@ def normalize_tiles(program: Program, context: Context) -> Program:
                     return _reduce(stmt, names)
                 case Scan():
                     return scan_nests(stmt, kernel.threads, names)
+                case While(condition=condition) if _reads_fragment(condition):
+                    return (_asked_inside(stmt, rewrite_block(stmt.body, visit)),)
                 case Atomic(previous=Var()) if not per_lane:
                     return _previous(stmt, names)
                 case _:
@@ -75,6 +80,16 @@ def normalize_tiles(program: Program, context: Context) -> Program:
         return dataclasses.replace(kernel, body=rewrite_block(kernel.body, visit))
 
     return per_kernel(program, visit_kernel)
+
+
+def _reads_fragment(condition: Expr) -> bool:
+    return any(load.buffer.scope is Scope.FRAGMENT for load in loads_in(condition))
+
+
+def _asked_inside(loop: While, body: Block) -> While:
+    """The same loop with its condition as a branch at the body's top, which may stage fragments."""
+    ends = If(Unary("not", loop.condition, boolean), (Break(loop.loc),), (), loop.loc)
+    return While(TRUE, (ends, *body), loop.loc)
 
 
 def _is_whole_fragment(region: Region) -> bool:

@@ -64,12 +64,13 @@ from tilecore.passes.view_elements import (
 )
 
 
-def resolve_aliases(program: Program, context: Context) -> Program:
+def resolve_aliases(program: Program, context: Context | None = None) -> Program:
     """See the module's text.
 
     Raises:
         UnsupportedError: a tensor is written through a view of narrower elements.
     """
+    del context
     names = Names(program)
 
     def visit_kernel(kernel: Kernel) -> Kernel:

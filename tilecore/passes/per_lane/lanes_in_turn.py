@@ -50,6 +50,7 @@ from tilecore.passes.per_lane.lane_split import (
     split_body,
 )
 from tilecore.passes.per_lane.lane_tiles import lane_tiles
+from tilecore.passes.resolve_aliases import resolve_aliases
 from tilecore.passes.scopes import Names, per_kernel
 
 
@@ -61,7 +62,10 @@ def lanes_in_turn(program: Program) -> Program:
     """
     if not any(_has_lanes(kernel.body) for kernel in program.kernels):
         return program
-    program = lane_tiles(lane_branches(_without_scopes(program)))
+    program = lane_branches(_without_scopes(program))
+    if any(_has_own_views(kernel.body) for kernel in program.kernels):
+        program = resolve_aliases(program)
+    program = lane_tiles(program)
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
@@ -79,6 +83,13 @@ def lanes_in_turn(program: Program) -> Program:
 
 def _has_lanes(body: S.Block) -> bool:
     return is_per_lane(body) or any(isinstance(s, S.WarpScope) for s in walk_stmts(body))
+
+
+def _has_own_views(body: S.Block) -> bool:
+    """Views of a lane's own arrays: what a lane does with them is its own, too."""
+    return is_per_lane(body) and any(
+        isinstance(s, S.Alias) and s.buffer.scope is Scope.LOCAL for s in walk_stmts(body)
+    )
 
 
 def _without_scopes(program: Program) -> Program:

@@ -1,0 +1,46 @@
+"""Views of a lane's own array are that lane's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from language_support import kernel_on
+
+import tilecore.language as T
+
+LANES = 64
+
+
+@T.prim_func
+def main(
+    x: T.Tensor((LANES,), "int32"),
+    out: T.Tensor((LANES,), "int32"),
+    low: T.Tensor((LANES,), "int16"),
+):
+    with T.Kernel(1, threads=LANES):
+        lane = T.get_thread_binding(0)
+        own = T.alloc_local((4,), "int32")
+        square = T.reshape(own, (2, 2))
+        T.fill(own, lane)
+        for i, j in T.grid(2, 2):
+            square[i, j] = square[i, j] + x[(lane + i + j) % LANES] * (i * 2 + j + 1)
+        halves = T.view(own, (8,), dtype="int16")
+        meet = T.alloc_shared((LANES,), "int32")
+        meet[lane] = own[1] + own[2]
+        T.sync_threads()
+        out[lane] = meet[LANES - 1 - lane] + own[3]
+        if lane % 2 == 0:
+            low[lane] = halves[0]
+
+
+@pytest.mark.parametrize(
+    "backend", ["reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"]
+)
+def test_views_of_own_arrays(backend: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, LANES).astype(np.int32)
+    lane = np.arange(LANES)
+    own = [lane + np.roll(x, -(i + j)) * (i * 2 + j + 1) for i in (0, 1) for j in (0, 1)]
+    out, low = np.zeros(LANES, np.int32), np.zeros(LANES, np.int16)
+    kernel_on(backend, main)(x, out, low)
+    np.testing.assert_array_equal(out, (own[1] + own[2])[::-1] + own[3])
+    np.testing.assert_array_equal(low, np.where(lane % 2 == 0, own[0], 0))
