@@ -7,6 +7,7 @@ import pytest
 from language_support import kernel_on
 
 import tilecore.language as T
+from tilecore.errors import LanguageError
 
 LANES = 64
 
@@ -44,3 +45,36 @@ def test_views_of_own_arrays(backend: str) -> None:
     kernel_on(backend, main)(x, out, low)
     np.testing.assert_array_equal(out, (own[1] + own[2])[::-1] + own[3])
     np.testing.assert_array_equal(low, np.where(lane % 2 == 0, own[0], 0))
+
+
+def test_what_lanes_have_of_their_own_has_no_meaning_in_a_nest() -> None:
+    """Which lane runs an iteration is not defined: refused on every backend, at its line."""
+
+    def of_the_index(x: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            lane = T.get_thread_binding(0)
+            for i in T.Parallel(64):
+                x[i] = lane
+
+    def of_a_variable(x: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            v = T.alloc_var("int32", init=5)
+            if T.get_thread_binding(0) == 0:
+                v = v + 1
+            for i in T.Parallel(64):
+                x[i] = v
+
+    def of_an_array(x: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            own = T.alloc_local((2,), "int32")
+            own[0] = T.get_thread_binding(0)
+            for i in T.Parallel(64):
+                own[1] = i
+                x[i] = own[1]
+
+    for function, name in ((of_the_index, "lane"), (of_a_variable, "v"), (of_an_array, "own")):
+        program = T.prim_func(function)
+        for backend in ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"):
+            with pytest.raises(LanguageError, match=f"depends on {name}, which differs") as caught:
+                kernel_on(backend, program)
+            assert caught.value.loc is not None and caught.value.loc.file == __file__

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tilecore.errors import LanguageError
 from tilecore.ir import stmts as S
 from tilecore.ir.attached import ATTACH
 from tilecore.ir.expr import Expr, Var
@@ -25,7 +26,7 @@ from tilecore.ir.lane_dependence import (
 )
 from tilecore.ir.program import Level
 from tilecore.ir.verifier.state import State
-from tilecore.ir.visit import exprs_of
+from tilecore.ir.visit import destinations, exprs_of, names_in, walk_stmts
 
 _BLOCK_WIDE = (S.Parallel, S.Gemm, S.Reduce, S.Scan)
 
@@ -55,6 +56,8 @@ class _Check:
                 what = "sync_block" if is_barrier else type(stmt).__name__
                 self.state.loc = getattr(stmt, "loc", None) or self.state.loc
                 self.state.fail(f"{what} under a condition that differs between lanes")
+            if isinstance(stmt, S.Parallel) and self.state.level is Level.TILE:
+                self.nest(stmt)
             if isinstance(stmt, S.Intrinsic) and stmt.op == ATTACH:
                 self.state.loc = stmt.loc or self.state.loc
                 if under or any(depends_on_lane(e, self.names) for e in exprs_of(stmt)):
@@ -65,6 +68,23 @@ class _Check:
                 is_loop = isinstance(stmt, S.For | S.While)
                 leaves = is_loop and _leaves_apart(inner, self.names, False)
                 self.block(inner, under or differs or leaves, away or leaves)
+
+    def nest(self, nest: S.Parallel) -> None:
+        """Which lane runs an iteration is not defined: what lanes have of their own has no meaning
+        in one."""
+        for stmt in walk_stmts((nest,)):
+            used = [e for e in exprs_of(stmt) if depends_on_lane(e, self.names)]
+            own = {buffer.name for buffer in destinations(stmt)} & self.names
+            if not used and not own:
+                continue
+            name = next(iter(sorted(own or names_in(used) & self.names)), "the lane's index")
+            raise LanguageError(
+                f"what the block does together depends on {name}, which differs between lanes",
+                expected="the same in all lanes",
+                got=f"{name} in T.Parallel",
+                loc=getattr(stmt, "loc", None) or nest.loc,
+                hint="use the element's index in T.Parallel instead of the lane's",
+            )
 
     def may_join(self, stmt: S.Stmt) -> bool:
         """Whether lanes that a condition leaves out may help with the block's statements."""
