@@ -54,10 +54,13 @@ class TileWork:
         rng = self.rng
         if depth == 0 or self.chance(0.4):
             tile = rng.choice(self.fragments)
+            places = (  # whose dtype holds no sums
+                f"kept[{i}, {j}]", f"kept[BM - 1 - {i}, {j}]", f"kept[{i}, ({j} + 3) % BN]",
+            )  # fmt: skip
             return rng.choice([
                 f"{tile}[{i}, {j}]", f"{tile}[{i}, {j}]", f"row[{i}]", f"col[{j}]", "n", "2",
-                f"T.cast({i} - {j}, 'int32')", f"kept[{i}, {j}]", f"kept[BM - 1 - {i}, {j}]",
-                f"kept[{i}, ({j} + 3) % BN]", f"T.cast(X[by * BM + {i}, bx * BN + {j}], 'int32')",
+                f"T.cast({i} - {j}, 'int32')", f"T.cast(X[by * BM + {i}, bx * BN + {j}], 'int32')",
+                *(f"T.cast({place}, 'int32')" for place in places),
             ])  # fmt: skip
         x, y = self.value(i, j, depth - 1), self.value(i, j, depth - 1)
         return rng.choice([
@@ -75,7 +78,7 @@ class TileWork:
             return ["for j in T.Parallel(BN):", f"    col[j] = {clamped('col[j] - n', 40)}"]
         value = self.value()
         if target == "kept":
-            value = value.replace("kept[BM - 1 - i, j]", "1").replace("kept[i, (j + 3) % BN]", "2")
+            value = value.replace("kept[BM - 1 - i, j]", "n").replace("kept[i, (j + 3) % BN]", "n")
             bound = clamped(f"T.cast({value}, 'float32')", self.limit)
             head = "for j, i in T.Parallel(BN, BM):" if self.chance(0.3) else ""
             return [head or "for i, j in T.Parallel(BM, BN):", f"    kept[i, j] = {bound}"]
