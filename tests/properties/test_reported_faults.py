@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from running import BACKENDS, HOST, kernel_on
+from running import BACKENDS, EMULATED, HOST, kernel_on
 
 import tilecore.language as T
+from tilecore.compiler import lower
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -32,8 +34,12 @@ def whole_numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndar
 # --- pipelines --------------------------------------------------------------------------------
 
 
-def carried(kind: str, stages: int, threads: int) -> Any:
-    """A pipelined loop that reads what an earlier round wrote, or wrote where a later one reads."""
+def carried(kind: str, stages: int, threads: int, stays: bool = True) -> Any:
+    """A pipelined loop that reads what an earlier round wrote, or wrote where a later one reads.
+
+    `stays` says whether the copied tiles are touched outside of the loop, too: copies into tiles
+    that are run ahead only where they are not.
+    """
     rounds, width = 6, 32
 
     @T.prim_func
@@ -46,8 +52,10 @@ def carried(kind: str, stages: int, threads: int) -> Any:
             s = T.alloc_shared((width,), "float32")
             t = T.alloc_shared((width,), "float32")
             f = T.alloc_fragment((width,), "float32")
+            total = T.alloc_fragment((1,), "float32")
             T.clear(f)
-            T.copy(B[0, :], t)  # touched before the loop, in it, and after it
+            if stays:
+                T.copy(B[0, :], t)  # touched before the loop, in it, and after it
             for k in T.Pipelined(rounds, num_stages=stages):
                 T.copy(A[k, :], s)
                 for i in T.Parallel(width):
@@ -65,27 +73,58 @@ def carried(kind: str, stages: int, threads: int) -> Any:
                 elif kind == "rewrite the copied tile":
                     for i in T.Parallel(width):
                         s[i] = s[i] + f[width - 1 - i]
+                    if stays:
+                        for i in T.Parallel(width):
+                            t[i] = t[i] + s[width - 1 - i]
+                    else:
+                        for i in T.Parallel(width):
+                            f[i] = f[i] - s[width - 1 - i]
+                elif kind == "read the tile last":
+                    T.reduce_sum(s, total, dim=0)
                     for i in T.Parallel(width):
-                        t[i] = t[i] + s[width - 1 - i]
-            for i in T.Parallel(width):
-                out[i] = f[i] + t[i] + s[i]
+                        f[i] = f[i] + total[0]
+                elif kind == "read rows that the round before wrote":
+                    T.copy(B[k, :], t)
+                    for i in T.Parallel(width):
+                        f[i] = f[i] + t[width - 1 - i]
+                    if k < rounds - 1:
+                        T.copy(f, B[k + 1, :])
+            if stays:
+                for i in T.Parallel(width):
+                    out[i] = f[i] + t[i] + s[i]
+            else:
+                T.copy(f, out)
 
     return main
 
 
 KINDS = (
     "write the next round's rows", "add to the next round's rows", "write the rows behind",
-    "rewrite the copied tile", "nothing else",
+    "rewrite the copied tile", "read the tile last", "read rows that the round before wrote",
+    "nothing else",
 )  # fmt: skip
+AHEAD = ("read the tile last", "read rows that the round before wrote", "nothing else")
+"""Kinds that write nothing that the tile is copied from, nor the tile."""
 
 
 @each_backend
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "of-the-loop"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pipeline_reorders_no_write_and_no_atomic(kind: str, backend: str) -> None:
+def test_a_pipeline_reorders_no_write_and_no_atomic(kind: str, stays: bool, backend: str) -> None:
     variants = [(0, 32), (2, 64), (3, 96), (4, 32)] if backend == HOST else [(2, 64), (3, 32)]
     for stages, threads in variants:
         a, b = whole_numbers(7, 32), whole_numbers(6, 32, seed=1)
-        agree(backend, carried(kind, stages, threads), a, b, np.zeros(32, np.float32))
+        agree(backend, carried(kind, stages, threads, stays), a, b, np.zeros(32, np.float32))
+
+
+@pytest.mark.parametrize("backend", [name for name in EMULATED if name.startswith("cuda")])
+def test_copies_of_these_loops_run_ahead_where_they_may(backend: str) -> None:
+    """Else the test above would say nothing about pipelines."""
+    for kind in KINDS:
+        for stays in (True, False):
+            schedule = lower(carried(kind, 3, 32, stays), backend).ir("scheduled")
+            ahead = re.search(r"shared s: float32\[[34], 32\]", schedule) is not None
+            assert ahead == (not stays and kind in AHEAD), (kind, stays)
 
 
 @each_backend
