@@ -52,6 +52,16 @@ class Box:
             if length_a is not None and length_b is not None
         )
 
+    def holds(self, other: Box, ranges: Ranges) -> bool:
+        """True when every element of the other box (of one buffer) is provably in this one."""
+        return all(
+            _axis_holds(start_a, length_a, start_b, length_b, ranges)
+            or (start_a == Const(0, dtype_of_expr(start_a)) and extent == length_a)
+            for (start_a, length_a), (start_b, length_b), extent in zip(
+                self.axes, other.axes, map(ranges.size, self.buffer.shape), strict=True
+            )
+        )
+
 
 def _axis_disjoint(
     start_a: Expr, length_a: int, start_b: Expr, length_b: int, ranges: Ranges
@@ -69,6 +79,16 @@ def _axis_disjoint(
     return (low >= length_a and high <= wraps_at - length_b) or (
         -high >= length_b and -low <= wraps_at - length_a
     )
+
+
+def _axis_holds(
+    start_a: Expr, length_a: int | None, start_b: Expr, length_b: int | None, ranges: Ranges
+) -> bool:
+    if length_a is None or length_b is None:
+        return False
+    gap = _gap(start_a, start_b)
+    low, high = ranges.interval_of(gap) if gap.terms else (gap.constant, gap.constant)
+    return low >= 0 and high + length_b <= length_a
 
 
 def _gap(a: Expr, b: Expr) -> Linear:

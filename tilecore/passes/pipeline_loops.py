@@ -46,6 +46,7 @@ from tilecore.passes.plan_shared_memory import aligned, size_of
 from tilecore.passes.producers import (
     Producer,
     any_writes,
+    brings_all,
     groups_of,
     is_issued_first,
     is_used_outside,
@@ -164,12 +165,15 @@ class Pipeliner:
         return max(0, self.context.target.smem_bytes - used)
 
     def may_run_ahead(self, copy: Copy, index: int, loop: For) -> bool:
-        """True when only this loop sees the destination and nothing in it feeds the source."""
+        """True when only this loop sees the destination, from the copy on, and nothing in it feeds
+        the source."""
         target = copy.dst.buffer
         writers = [k for k, s in enumerate(loop.body) if writes(s, target)]
         if target.name in self.replaced or writers != [index]:
             return False
         if is_used_outside(self.kernel.body, loop.var, target):
+            return False
+        if not brings_all(loop.body, index, self.ranges):
             return False
         source = [*copy.src.starts, *copy.dst.starts]
         lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}

@@ -11,7 +11,8 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Block, Copy, For, Let, Parallel, Stmt
 from tilecore.ir.visit import buffers_in, child_blocks, walk_stmts
 from tilecore.passes.async_copies import Way
-from tilecore.passes.memory_effects import READ, Effect, steps_of
+from tilecore.passes.memory_effects import READ, Effect, box_of, steps_of
+from tilecore.passes.scopes import is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,27 @@ def is_used_outside(block: Block, loop_var: Var, target: Buffer) -> bool:
         elif any(is_used_outside(one, loop_var, target) for one in inner):
             return True
     return False
+
+
+def brings_all(body: Block, index: int, ranges: Ranges) -> bool:
+    """True when a loop reads nothing of the tile of its copy `index` but what that just brought.
+
+    What it reads before the copy, or beside it, an earlier round brought: that tile has one place.
+    """
+    copy = body[index]
+    assert isinstance(copy, Copy)
+    target = copy.dst.buffer
+    if any(target in buffers_in((stmt,)) for stmt in body[:index]):
+        return False
+    if is_whole(copy.dst):
+        return True
+    filled = box_of(copy.dst, ranges)
+    return all(
+        filled.holds(step.box, ranges)
+        for stmt in walk_stmts(body[index + 1 :])
+        for step in steps_of(stmt, ranges)
+        if isinstance(step, Effect) and step.box.buffer.name == target.name
+    )
 
 
 def writes(stmt: Stmt, buffer: Buffer) -> bool:

@@ -14,10 +14,10 @@ from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Break, Continue, Copy, For, Gemm, Let, Stmt
 from tilecore.ir.visit import bound_vars, buffers_in, walk_stmts
-from tilecore.passes.producers import any_writes
+from tilecore.passes.producers import any_writes, brings_all
 from tilecore.passes.roles.ring import Group, Ring, inlined
 from tilecore.passes.roles.window_copies import WindowCopy, source_of
-from tilecore.passes.scopes import Names, bytes_of
+from tilecore.passes.scopes import Names, bytes_of, kernel_ranges
 
 
 class BulkCopies:
@@ -92,6 +92,9 @@ class BulkCopies:
             return False
         outside = tuple(s for s in self.kernel.body if s != loop and not isinstance(s, Allocate))
         if target in buffers_in(outside):
+            return False
+        index = next(k for k, stmt in enumerate(loop.body) if stmt is copy)
+        if not brings_all(loop.body, index, kernel_ranges(self.kernel)):
             return False
         self.known.add(loop.var)
         known = all(
