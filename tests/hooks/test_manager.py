@@ -9,12 +9,12 @@ import pytest
 
 from tilecore.errors import BackendError
 from tilecore.hooks import manager
-from tilecore.hooks.records import LayoutRequest, PipelinePlan, PipelineRequest
+from tilecore.hooks.records import LayoutRequest, MatrixStore, PipelinePlan, PipelineRequest
 from tilecore.hooks.specs import hookimpl
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import float32
 from tilecore.ir.expr import Var, const
-from tilecore.ir.layout import Layout
+from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Break, For, LoopKind, PipelineSpec
 from tilecore.target import Target
@@ -130,6 +130,36 @@ def test_illegal_plan_blames_the_backend(hooks_for, plan) -> None:
         hooks.call(
             "tilecore_plan_pipeline", request=PipelineRequest(LOOP, KERNEL, 0), target=TARGET
         )
+
+
+ROWS = (FragmentMode(8, THREAD, 4),)
+COLUMNS = (FragmentMode(2, REGISTER, 1), FragmentMode(4, THREAD, 1))
+    (FragmentMode(8, THREAD, 4),),
+    (FragmentMode(2, REGISTER, 1), FragmentMode(4, THREAD, 1)),
+)
+
+
+@pytest.mark.parametrize("answer", ["matrix_store", ("matrix_store",)])
+def test_illegal_matrix_stores_blame_the_backend(hooks_for, answer) -> None:
+    hooks = hooks_for(plugin(tilecore_matrix_stores=lambda: answer))
+    with pytest.raises(BackendError, match="under_test.*wrong answer"):
+        hooks.call("tilecore_matrix_stores", target=TARGET)
+
+
+@pytest.mark.parametrize(
+    ("axes", "counts"), [((ROWS, COLUMNS), (4, 2)), ((ROWS, COLUMNS[1:]), ()), ((ROWS,), (1,)),
+                         ((ROWS, ROWS), (1,))]
+)  # fmt: skip
+def test_a_matrix_store_checks_itself(axes, counts) -> None:
+    with pytest.raises(BackendError, match="a bijective layout"):
+        MatrixStore("under_test.store", 16, FragmentLayout(axes), counts)
+
+
+def test_matrix_stores_are_optional(hooks_for) -> None:
+    assert hooks_for(plugin()).call("tilecore_matrix_stores", target=TARGET) is None
+    store = MatrixStore("under_test.store", 16, FragmentLayout((ROWS, COLUMNS)), (4, 2, 1))
+    hooks = hooks_for(plugin(tilecore_matrix_stores=lambda: (store,)))
+    assert hooks.call("tilecore_matrix_stores", target=TARGET) == (store,)
 
 
 def test_missing_answer_names_hook_and_backend(hooks_for) -> None:

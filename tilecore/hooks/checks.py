@@ -14,6 +14,7 @@ from tilecore.hooks.records import (
     BulkCopyPlan,
     DeviceInfo,
     EmulatorSupport,
+    MatrixStore,
     MmaAtom,
     PipelinePlan,
     Source,
@@ -68,6 +69,10 @@ def check_result(backend: str, hook: str, arguments: dict[str, Any], result: Any
     if kind is not None and not isinstance(result, kind):
         raise BackendError(
             f"backend {backend!r}: wrong answer to {hook}", expected=kind, got=result
+        )
+    if hook == "tilecore_matrix_stores" and not all(isinstance(r, MatrixStore) for r in result):
+        raise BackendError(
+            f"backend {backend!r}: wrong answer to {hook}", expected=MatrixStore, got=result
         )
     if hook == "tilecore_choose_layout":
         _check_layout(backend, arguments["request"].buffer, result)

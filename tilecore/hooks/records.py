@@ -98,6 +98,15 @@ class MatrixStore:
     layout: FragmentLayout
     counts: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        layout = self.layout
+        if len(layout.shape) != 2 or not layout.is_bijective() or 1 not in self.counts:
+            raise BackendError(
+                f"matrix store {self.name}",
+                expected="a bijective layout over (rows, columns), and 1 among the counts",
+                got=f"{layout}, counts {self.counts}",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class MmaAtom:
