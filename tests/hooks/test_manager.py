@@ -134,9 +134,6 @@ def test_illegal_plan_blames_the_backend(hooks_for, plan) -> None:
 
 ROWS = (FragmentMode(8, THREAD, 4),)
 COLUMNS = (FragmentMode(2, REGISTER, 1), FragmentMode(4, THREAD, 1))
-    (FragmentMode(8, THREAD, 4),),
-    (FragmentMode(2, REGISTER, 1), FragmentMode(4, THREAD, 1)),
-)
 
 
 @pytest.mark.parametrize("answer", ["matrix_store", ("matrix_store",)])
