@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, mentioned
@@ -127,11 +128,16 @@ class Memo:
         return self._at[key][1]
 
 
-class _Walker:
-    """Walks a kernel in execution order, collecting conflicts."""
+class _FoundOne(Exception):
+    """Ends a walk that one conflict is enough for."""
 
-    def __init__(self, ranges: Ranges, overlaps: Overlaps, memo: Memo) -> None:
+
+class _Walker:
+    """Walks a kernel in execution order, collecting conflicts: all, or the first one."""
+
+    def __init__(self, ranges: Ranges, overlaps: Overlaps, memo: Memo, first: bool) -> None:
         self.memo = memo
+        self.first = first
         self.ranges = ranges
         self.overlaps = overlaps
         self.conflicts: list[Conflict] = []
@@ -298,6 +304,8 @@ class _Walker:
             for earlier in before:
                 if self.conflict(earlier, later):
                     self.conflicts.append(Conflict(earlier, later, path))
+                    if self.first:
+                        raise _FoundOne
         for effect in phase:
             (state.open if effect.is_async else state.pending).add(effect)
         phase.clear()
@@ -345,6 +353,14 @@ def overlaps_of(kernel: Kernel) -> Overlaps:
 
 def find_conflicts(kernel: Kernel, ranges: Ranges, memo: Memo | None = None) -> list[Conflict]:
     """All pairs of accesses that no barrier separates though it must; in program order."""
-    walker = _Walker(ranges, overlaps_of(kernel), memo or Memo())
+    walker = _Walker(ranges, overlaps_of(kernel), memo or Memo(), first=False)
     walker.block(kernel.body, Pending(), ())
     return walker.conflicts
+
+
+def first_conflict(kernel: Kernel, ranges: Ranges, memo: Memo) -> Conflict | None:
+    """The first of `find_conflicts`, where the walk ends."""
+    walker = _Walker(ranges, overlaps_of(kernel), memo, first=True)
+    with suppress(_FoundOne):
+        walker.block(kernel.body, Pending(), ())
+    return next(iter(walker.conflicts), None)

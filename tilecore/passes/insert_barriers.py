@@ -22,7 +22,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Intrinsic, Stmt
 from tilecore.ir.visit import BODY_FIELDS, walk_stmts
-from tilecore.passes.barrier_conflicts import Conflict, Memo, find_conflicts
+from tilecore.passes.barrier_conflicts import Conflict, Memo, find_conflicts, first_conflict
 from tilecore.passes.memory_effects import WRITE
 from tilecore.passes.scopes import kernel_ranges, per_kernel
 
@@ -37,8 +37,7 @@ def insert_barriers(program: Program, context: Context) -> Program:
         per_lane = is_per_lane(kernel.body)
         memo = Memo(lane_dependent_names(kernel.body) if per_lane else frozenset())
         tried: Conflict | None = None
-        while conflicts := find_conflicts(kernel, ranges, memo):
-            first = conflicts[0]
+        while first := first_conflict(kernel, ranges, memo):
             if first.earlier.is_async and first.is_same_pair(tried):
                 raise VerifyError(
                     f"{first.later.box.buffer.name} is touched while an asynchronous copy to it is"
@@ -103,7 +102,7 @@ def _without_needless(kernel: Kernel, ranges: Ranges, memo: Memo) -> Kernel:
     position = 0
     for _ in range(count):
         trial = dataclasses.replace(kernel, body=_remove(kernel.body, [position]))
-        if find_conflicts(trial, ranges, memo):
+        if first_conflict(trial, ranges, memo):
             position += 1
         else:
             kernel = trial

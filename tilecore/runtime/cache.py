@@ -208,13 +208,15 @@ def _remove_idle_lock(path: Path) -> None:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Write beside `path`, flush to disk, rename over it."""
+    """Write beside `path`, and rename over it.
+
+    Not flushed to the disk, which takes as long as some passes: an entry that a crash of the
+    machine left unfinished fails its checksum.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):
