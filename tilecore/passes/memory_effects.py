@@ -108,12 +108,15 @@ def _slot(expr: Expr) -> tuple[Expr, int] | None:
 class Effect:
     """One memory access of the whole block.
 
-    `kind` is read, write or atomic; `is_async` marks a write that lands only at a later wait.
+    `kind` is read, write or atomic; `is_async` marks a write that lands only at a later wait; `op`
+    is what an atomic does, where the order of different ones shows (a sum before a maximum is none
+    after it).
     """
 
     kind: str
     box: Box
     is_async: bool = False
+    op: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,8 @@ def steps_of(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterato
         case Atomic(dst=dst):
             yield from _expr_reads(stmt, ranges, lanes)
             if dst.buffer.scope in SEEN_BY_OTHERS:
-                yield Effect(ATOMIC, _nest_box(dst.buffer, dst.starts, lanes, ranges))
+                place = _nest_box(dst.buffer, dst.starts, lanes, ranges)
+                yield Effect(ATOMIC, place, op=_ordered(stmt.op))
         case _:
             yield from _expr_reads(stmt, ranges, lanes)
 
@@ -261,7 +265,8 @@ def _nest_effects(nest: Parallel, ranges: Ranges) -> Iterator[Effect]:
         if not access.is_write:
             reads.append(Effect(READ, box))
         else:
-            writes.append(Effect(ATOMIC if _is_atomic(nest, access.buffer) else WRITE, box))
+            op = _atomic_op(nest, access.buffer)
+            writes.append(Effect(WRITE if op is None else ATOMIC, box, op=op or ""))
     yield from reads
     yield from writes
 
@@ -269,12 +274,20 @@ def _nest_effects(nest: Parallel, ranges: Ranges) -> Iterator[Effect]:
 _ONE = Const(1, Var("_").dtype)
 
 
-def _is_atomic(nest: Parallel, buffer: Buffer) -> bool:
+def _ordered(op: str) -> str:
+    """How an atomic counts among others: sums and differences alike, a load with none."""
+    return {"sub": "add", "load": ""}.get(op, op)
+
+
+def _atomic_op(nest: Parallel, buffer: Buffer) -> str | None:
+    """What a nest's atomics do to a buffer; None where it stores there, or has none."""
     from tilecore.ir.visit import walk_stmts
 
     inside = list(walk_stmts(nest.body))
-    plain = any(isinstance(s, Store) and s.buffer == buffer for s in inside)
-    return not plain and any(isinstance(s, Atomic) and s.dst.buffer == buffer for s in inside)
+    if any(isinstance(s, Store) and s.buffer == buffer for s in inside):
+        return None
+    ops = {_ordered(s.op) for s in inside if isinstance(s, Atomic) and s.dst.buffer == buffer}
+    return "+".join(sorted(ops)) if ops else None
 
 
 _NO_EFFECTS = ("async.", "bulk.", "contraction.", "registers.", "memory.", "schedule.", "warp.")
