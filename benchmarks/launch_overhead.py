@@ -172,7 +172,7 @@ def _is_refused(call: Callable[..., Any], tensors: list[torch.Tensor], reason: s
     return False
 
 
-def checks(call: Callable[..., Any]) -> dict[str, bool]:
+def checks(call: Callable[..., Any], launcher: CudaLauncher) -> dict[str, bool]:
     """Results on the current stream, on another one, in a graph, in a thread, on other devices."""
 
     def fresh(device: str = "cuda:0") -> list[torch.Tensor]:
@@ -215,6 +215,12 @@ def checks(call: Callable[..., Any]) -> dict[str, bool]:
         a, b, c = fresh(f"cuda:{ordinal}")
         call(a, b, c)
         done[f"cuda:{ordinal} while cuda:0 is current"] = torch.equal(c, a + b)
+        done[f"cuda:0 is current after cuda:{ordinal}"] = torch.cuda.current_device() == 0
+    devices = torch.cuda.device_count()
+    loaded = sorted(launcher._functions) == list(range(devices))
+    done[f"one binary, loaded once on each of {devices} devices"] = (
+        loaded and len(launcher._modules) == devices
+    )
     for kind in (OnlyDlpack, OnlyArrayInterface):
         a, b, c = fresh()
         for round_ in range(3):  # the third call takes the way that the second one left behind
@@ -254,7 +260,7 @@ def main() -> int:
         rows["triton"] = in_triton
     times = measure(rows, options.calls)
     above = times["tilecore"] - times["raw cuda.bindings"]
-    results = checks(call)
+    results = checks(call, launcher)
     print(f"{torch.cuda.get_device_name()}, {options.calls} calls, microseconds per call")
     for name, value in times.items():
         print(f"  {name:24} {value:7.2f}")

@@ -9,6 +9,7 @@ import pytest
 
 from tilecore.emulator import build_kernel
 from tilecore_backend_cuda_ampere.emulation import SUPPORT
+from tilecore_backend_cuda_ampere.toolchain import AMPERE_HEADERS, HeaderSet
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -79,3 +80,33 @@ def test_matmul_instructions(compile_text, disassemble, matmul_text):
     assert len(re.findall(r"LDSM\.16\.MT88\.4", sass)) == 2 * 4
     assert re.search(r"LDGSTS\.E\.BYPASS\.LTC128B\.128", sass)
     assert "LDL" not in sass
+
+
+def read_headers(headers: HeaderSet) -> dict[str, str]:
+    """The texts that a kernel is compiled behind, by name.
+
+    Raises:
+        FileNotFoundError: one is not in the backend's folders.
+    """
+    found: dict[str, str] = {}
+    pending = [headers.name]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        places = [folder / name for folder in headers.folders if (folder / name).exists()]
+        if not places:
+            raise FileNotFoundError(name)
+        text = places[0].read_text()
+        found[name] = text = text.replace(
+            "#else\n#include <stdint.h>\n#endif", "#endif"
+        )  # not NVRTC
+        pending += re.findall(r"#include\s*[<\"]([^>\"]+)", text)
+    return found
+
+
+def test_no_header_of_a_toolkit_is_read():
+    """Those of half precision alone take NVRTC as long as all of ours."""
+    texts = read_headers(AMPERE_HEADERS)
+    assert set(texts) > {"ampere.cuh", "tc_common.h", "tc_math.h"}
+    assert sum(map(len, texts.values())) < 64 * 1024
