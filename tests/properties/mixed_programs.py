@@ -82,7 +82,7 @@ OUTPUTS = 4  # the last arguments
 class Maker(Frames):
     """Draws one program."""
 
-    def __init__(self, seed: int, largest: int = 260) -> None:
+    def __init__(self, seed: int, largest: int, tiles: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
         self.calm = rng.random() < 0.5  # little that keeps matrix units and copy engines away
@@ -96,6 +96,8 @@ class Maker(Frames):
             max(1, -(-rng.randint(1, min(largest, 3 * extent)) // grain) * grain)
             for extent in (bm, bn, 2 * bk)
         )
+        if tiles:
+            self.sizes = (tiles * bm - grain * rng.randint(0, 3), min(self.sizes[1], bn), bk)
         self.limit = 4 if self.operand in NARROW else 8
         self.accum = "int32" if self.operand == "int8" else "float32"
         self.keeps_half = self.chance(0.35)
@@ -364,6 +366,6 @@ def make(num_stages, threads):
         )
 
 
-def mixed_program(seed: int, largest: int = 260) -> MixedProgram:
-    """The program of a seed."""
-    return Maker(seed, largest).make()
+def mixed_program(seed: int, largest: int = 260, tiles: int = 0) -> MixedProgram:
+    """The program of a seed: extents of at most `largest`, or `tiles` tiles along M."""
+    return Maker(seed, largest, tiles).make()
