@@ -127,6 +127,28 @@ def test_tensors_without_memory(backend: str, kind: str) -> None:
         assert (y == 2).all()
 
 
+@pytest.mark.parametrize("compiled_guard", [True, False])
+def test_outputs_that_require_a_gradient(compiled_guard: bool, monkeypatch: Any) -> None:
+    """Autograd would not see the write: refused while it records, whatever was called before."""
+    torch = pytest.importorskip("torch")
+    if not compiled_guard:
+        monkeypatch.setattr("tilecore.runtime.guards._compiled_guard_works", lambda: False)
+    kernel, x = make("cpu_llvm"), torch.ones(ROWS, COLS, requires_grad=True)
+    plain, leaf = torch.ones(ROWS, COLS), torch.ones(ROWS, COLS, requires_grad=True)
+    for _ in range(4):
+        kernel(x, COLS, plain)  # what is only read may require one
+        with pytest.raises(ArgumentError, match="Y requires a gradient, and this kernel writes it"):
+            kernel(x, COLS, leaf)
+        assert (plain == 2).all() and (leaf == 1).all()
+        with torch.no_grad():
+            for _ in range(3):
+                kernel(x, COLS, leaf)
+            assert (leaf == 2).all()
+            leaf.fill_(1)
+        kernel(x, COLS, leaf.detach())
+        leaf.detach().fill_(1)
+
+
 def test_tensors_of_a_transformation() -> None:
     torch = pytest.importorskip("torch")
     kernel, y = make("cpu_llvm"), ones()

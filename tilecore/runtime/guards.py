@@ -10,6 +10,7 @@ tensors that fit (the careful path then decides), never yes to ones that don't.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,9 +73,10 @@ def _python_guard(tensors: Sequence[Any]) -> Guard:
 
 
 def _facts(tensor: Any) -> tuple[object, ...]:
+    torch: Any = sys.modules["torch"]
     return (
         tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.layout,
-        tensor.is_neg(), tensor.is_conj(),
+        tensor.is_neg(), tensor.is_conj(), tensor.requires_grad and torch.is_grad_enabled(),
     )  # fmt: skip
 
 
@@ -98,6 +100,7 @@ def _compiled_guard_works() -> bool:
         t.zeros(4, 6, device="meta"),
         t.zeros(4, 6, dtype=t.complex64).conj().imag,
         t.zeros(4, 6).to_sparse(),
+        t.zeros(4, 6, requires_grad=True),
         base.numpy(),
         None,
         3,

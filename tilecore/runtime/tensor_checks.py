@@ -103,6 +103,12 @@ class TensorChecks:
                 f"rank {len(view.shape)}, shape {view.shape}",
             )
         if not view.writeable and buffer.name in self.written:
+            if view.library == "torch":
+                self._fail(
+                    f"{buffer.name} requires a gradient, and this kernel writes it",
+                    "a tensor whose values autograd does not keep", "one with requires_grad",
+                    hint="call under torch.no_grad(), or pass tensor.detach()",
+                )  # fmt: skip
             self._fail(f"{buffer.name} is read-only, and this kernel writes it")
 
     def _solve(self, tensors: Tensors) -> Sizes:

@@ -47,7 +47,7 @@ class TensorView(NamedTuple):
         strides: in elements, one per axis.
         dtype: name of the element type, as in `ir.dtypes`.
         device: where the memory is.
-        writeable: False for read-only host arrays.
+        writeable: False for read-only host arrays, and for tensors whose gradient torch records.
         library: ``"torch"``, ``"numpy"`` or ``"other"``: who can allocate an output beside it.
         owner: keeps the memory alive.
     """
@@ -118,7 +118,8 @@ def view_of(value: Any) -> TensorView:
 
 
 def _view_torch(tensor: Any) -> TensorView:
-    if tensor.layout is not sys.modules["torch"].strided:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided:
         raise ArgumentError("tensor is not strided", expected="torch.strided", got=tensor.layout)
     if tensor.is_neg() or tensor.is_conj():
         raise ArgumentError("tensor is a lazy negation", hint="call resolve_conj().resolve_neg()")
@@ -135,7 +136,7 @@ def _view_torch(tensor: Any) -> TensorView:
         tensor.stride(),
         _torch_dtype_name(tensor.dtype),
         _torch_device(tensor.device),
-        True,
+        not (tensor.requires_grad and torch.is_grad_enabled()),
         "torch",
         tensor,
     )

@@ -5,11 +5,12 @@
       y[block.thread()] = 1        ->      if under { y[block.thread()] = 1 }
     }
 
-A copy, nest, reduction or product has the same result whichever lanes share its work, so all lanes
-of the block take part as soon as one lane gets there; what is a lane's own stays under the
-condition. Warp scopes around such statements are conditions on the lane, too. That a lane gets
-there is decided here: conditions on the lane's index may be joined with ones that are the same in
-all lanes.
+A copy, nest, reduction or product has the same result whichever lanes share its work, so all
+lanes of the block take part as soon as one lane gets there; what is a lane's own stays under
+the condition. Warp scopes around such statements are conditions on the lane, too, where a
+kernel is written per lane or warps of a scope synchronise; else scopes are advice: what is in
+one is done for the block, once. That a lane gets there is decided here: conditions on the
+lane's index may be joined with ones that are the same in all lanes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilecore.ir.lane_dependence import (
     conditions_of,
     definitions_of,
     depends_on_lane,
+    is_per_lane,
     lane_dependent_names,
     nested_blocks,
     parts_of_condition,
@@ -35,7 +37,7 @@ from tilecore.ir.lane_dependence import (
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify
-from tilecore.ir.visit import BODY_FIELDS, exprs_of, walk_stmts
+from tilecore.ir.visit import BODY_FIELDS, exprs_of, map_stmts, walk_stmts
 from tilecore.passes.scopes import Names, per_kernel
 
 _LANE = Call(LANE_INDEX, (), int32)
@@ -52,6 +54,8 @@ def lane_branches(program: Program, context: object = None) -> Program:
     names = Names(program)
 
     def visit(kernel: Kernel) -> Kernel:
+        if scopes_are_advice(kernel.body):
+            return dataclasses.replace(kernel, body=without_scopes(kernel.body))
         varying = lane_dependent_names(kernel.body)
         joiner = _Joiner(kernel.threads, varying, definitions_of(kernel.body), names)
         if not any(joiner.is_split(stmt) for stmt in walk_stmts(kernel.body)):
@@ -59,6 +63,23 @@ def lane_branches(program: Program, context: object = None) -> Program:
         return dataclasses.replace(kernel, body=joiner.block(kernel.body, None))
 
     return per_kernel(program, visit)
+
+
+def scopes_are_advice(body: S.Block) -> bool:
+    """True when warp scopes may as well not be there: nobody asks for lanes, and nobody in a scope
+    synchronises. What such a scope holds is done once for the block, whoever does it."""
+    inside = (
+        inner
+        for s in walk_stmts(body)
+        if isinstance(s, S.WarpScope)
+        for inner in walk_stmts(s.body)
+    )
+    return not is_per_lane(body) and not any(isinstance(s, S.Intrinsic) for s in inside)
+
+
+def without_scopes(body: S.Block) -> S.Block:
+    """The statements of warp scopes in their place."""
+    return map_stmts(body, lambda s: s.body if isinstance(s, S.WarpScope) else None)
 
 
 def warp_condition(scope: S.WarpScope) -> Expr:
@@ -197,4 +218,4 @@ def _when(condition: Expr, block: S.Block, loc: object) -> S.Block:
     return (S.If(condition, block, (), loc),)  # type: ignore[arg-type]
 
 
-__all__ = ["lane_branches", "warp_condition"]
+__all__ = ["lane_branches", "scopes_are_advice", "warp_condition", "without_scopes"]

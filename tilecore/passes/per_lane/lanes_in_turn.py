@@ -38,7 +38,12 @@ from tilecore.ir.expr import (
 from tilecore.ir.lane_dependence import is_per_lane
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.visit import map_stmts, walk_stmts
-from tilecore.passes.per_lane.lane_branches import lane_branches, warp_condition
+from tilecore.passes.per_lane.lane_branches import (
+    lane_branches,
+    scopes_are_advice,
+    warp_condition,
+    without_scopes,
+)
 from tilecore.passes.per_lane.lane_exchange import read_exchange
 from tilecore.passes.per_lane.lane_regions import LANE, Region, finish_regions
 from tilecore.passes.per_lane.lane_split import (
@@ -93,16 +98,19 @@ def _has_own_views(body: S.Block) -> bool:
 
 
 def _without_scopes(program: Program) -> Program:
-    """Warp scopes are conditions on the lane."""
+    """Warp scopes are advice or conditions on the lane."""
 
     def visit(stmt: S.Stmt) -> S.Stmt | None:
         if not isinstance(stmt, S.WarpScope):
             return None
         return S.If(warp_condition(stmt), stmt.body, (), stmt.loc)
 
-    return per_kernel(
-        program, lambda kernel: dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
-    )
+    def visit_kernel(kernel: Kernel) -> Kernel:
+        if scopes_are_advice(kernel.body):
+            return dataclasses.replace(kernel, body=without_scopes(kernel.body))
+        return dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
+
+    return per_kernel(program, visit_kernel)
 
 
 def _check(body: S.Block, split: Split) -> None:

@@ -1,0 +1,93 @@
+"""Warp scopes in kernels of the block: what they hold is done once, on every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_reported_faults import agree, each_backend
+
+import tilecore.language as T
+
+KINDS = (
+    "an atomic", "an atomic of later warps", "atomics around tiles", "a loop", "a branch",
+    "scopes beside each other", "a variable's loop", "a taken number",
+)  # fmt: skip
+
+
+def scoped(kind: str, threads: int) -> Any:
+    """Counters, and a tile that scopes work on."""
+
+    @T.prim_func
+    def main(count: T.Tensor((4,), "int32"), y: T.Tensor((3, 64), "int32")):
+        with T.Kernel(3, threads=threads) as block:
+            s = T.alloc_shared((64,), "int32")
+            f = T.alloc_fragment((64,), "int32")
+            v = T.alloc_var("int32", init=5)
+            T.fill(s, block)
+            T.fill(f, block)
+            if kind == "an atomic":
+                with T.ws(0):
+                    T.atomic_add(count[0], 1)
+            elif kind == "an atomic of later warps":
+                with T.warps(3, 4):
+                    T.atomic_add(count[0], 1)
+            elif kind == "atomics around tiles":
+                with T.ws(1):
+                    T.atomic_add(count[0], 1)
+                    for i in T.Parallel(64):
+                        s[i] = s[i] + 1
+                    T.atomic_add(count[1], 2)
+            elif kind == "a loop":
+                with T.ws(0):
+                    for k in T.serial(3):
+                        for i in T.Parallel(64):
+                            s[i] = s[i] + k
+                        T.atomic_add(count[1], k)
+                        v = v + 1
+                T.atomic_add(count[2], v)
+            elif kind == "a branch":
+                with T.ws(1):
+                    if block > 0:
+                        T.copy(s, f)
+                        v = 7
+                        T.atomic_add(count[3], v)
+                    else:
+                        T.fill(s, 9)
+            elif kind == "scopes beside each other":
+                with T.ws(0):
+                    for i in T.Parallel(64):
+                        s[i] = i * 2
+                with T.ws(1):
+                    for i in T.Parallel(64):
+                        f[i] = s[63 - i]
+                T.atomic_add(count[0], v)
+            elif kind == "a variable's loop":
+                with T.ws(0):
+                    while v > 2:
+                        v -= 1
+                        for i in T.Parallel(64):
+                            s[i] = s[i] + v
+                        T.atomic_add(count[1], v)
+            else:
+                v = T.atomic_add(count[0], 1, return_prev=True)
+                while v < 7:
+                    with T.ws(0):
+                        for i in T.Parallel(64):
+                            f[i] = f[i] + 1
+                    T.atomic_add(count[1], v)
+                    v = T.atomic_add(count[0], 1, return_prev=True)
+                T.clear(f)
+                v = 0
+            for i in T.Parallel(64):
+                y[block, i] = s[i] + f[i] + v
+
+    return main
+
+
+@each_backend
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_scope_holds_is_done_once(kind: str, backend: str) -> None:
+    for threads in (256, 160):
+        agree(backend, scoped(kind, threads), np.zeros(4, np.int32), np.zeros((3, 64), np.int32))
