@@ -24,10 +24,11 @@ def sums_shape(p, tile_q):
 
 def place(p, i, d):
     """Where a head keeps the sum of query `i` and column `d`: blocks of ROWS queries, in them
-    panels of columns. Lanes of an accumulator hold eight rows of eight columns: they then add whole
-    lines of memory at a time."""
-    panel = i // ROWS * columns_kept(p) + d // PANEL * PANEL
-    return panel * ROWS + i % ROWS * PANEL + d % PANEL
+    panels of columns, in these pieces of two rows, in these pairs of columns: as lanes of an
+    accumulator hold them. Each lane then adds four neighbours, a warp whole lines of memory."""
+    panel = (i // ROWS * columns_kept(p) + d // PANEL * PANEL) * ROWS
+    half = ROWS // 2
+    return panel + (i % half * PANEL + d % PANEL // 2 * 2 + i // half % 2) * 2 + d % 2
 
 
 @T.macro
@@ -108,10 +109,13 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
 @T.macro
 def round_sums(p, Sums, dQ):
     """A kernel: dQ, scaled and rounded from its sums."""
+    half, panels, pairs = ROWS // 2, columns_kept(p) // PANEL, PANEL // 2
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
-        first = bx * ROWS
-        begin = first * columns_kept(p)
-        for i, d in T.Parallel(ROWS, p.dim):
-            dQ[batch, head, first + i, d] = T.cast(
-                Sums[batch, head, begin + place(p, i, d)] * p.scale, p.dtype
+        sums = T.alloc_fragment((half, panels, pairs, 4), "float32")
+        begin = bx * ROWS * columns_kept(p)
+        for i, n, d, e in T.Parallel(half, panels, pairs, 4):
+            sums[i, n, d, e] = Sums[batch, head, begin + ((n * half + i) * pairs + d) * 4 + e]
+        for row, i, n, d, e in T.Parallel(2, half, panels, pairs, 2):
+            dQ[batch, head, bx * ROWS + row * half + i, n * PANEL + d * 2 + e] = T.cast(
+                sums[i, n, d, row * 2 + e] * p.scale, p.dtype
             )
