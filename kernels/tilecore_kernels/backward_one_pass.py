@@ -67,6 +67,8 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
         grad = T.alloc_shared((tile_q, p.dim_v), dtype)
         rows = T.alloc_shared((2, tile_q), "float32")
         slopes_of_all = T.alloc_shared((2, tile_k, tile_q), dtype)
+        log_sums = T.alloc_fragment((tile_q,), "float32")
+        deltas = T.alloc_fragment((tile_q,), "float32")
         weights = T.alloc_fragment((tile_k, tile_q), "float32")
         slopes = T.alloc_fragment((tile_k, tile_q), "float32")
         weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
@@ -88,8 +90,12 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
             T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
             T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
+            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+            T.copy(rows[0, :], log_sums)
+            T.copy(rows[1, :], deltas)
             weigh(
-                p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
+                p, weights, slopes, lambda i: log_sums[i], lambda i: deltas[i],
                 first_q, first_k, shift, limit,
             )  # fmt: skip
             if dtype != "float32":

@@ -197,6 +197,8 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
     assert tile is not None
     adds = str(bool(hints.get("adds"))).lower()
     function, part = "store_tile", ""
+    later = int(str(hints.get("later", 0)))
+    waits = f", {later}" if later else ""
     if stmt.op == "bulk.store_held":
         function, part = "store_panel", f", {_expr(printer, at.pop(0))}"
     box = [int(extent) for extent in str(hints["box"]).split("x")]
@@ -211,7 +213,7 @@ def _bulk_store_fragment(printer: KernelPrinter, stmt: Intrinsic) -> str:
         index = f"{index} % {WARPGROUP}"
     place = f"{_region(printer, staging)} + {group} * {SLOTS * PANEL_BYTES // width}"
     return (
-        f"hopper::{function}<{tile.columns}, {tile.row_tiles}, {row_axis}, {adds}>"
+        f"hopper::{function}<{tile.columns}, {tile.row_tiles}, {row_axis}, {adds}{waits}>"
         f"({_region(printer, registers)}, {place}, {_map_name(printer, stmt)}, {index}, "
         f"{STORE_BARRIER} + {group}, hopper::at({', '.join(coordinates)}){part});"
     )

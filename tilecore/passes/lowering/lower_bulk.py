@@ -151,8 +151,8 @@ def lower_bulk_store_fragment(stmt: Intrinsic, scope: LaneScope) -> Block:
         *(scope.simplify(number) for number in part),
         *(scope.simplify(start) for start in dst.starts),
     )
-    adds = (("adds", True),) if dict(stmt.hints).get("adds") else ()
-    hints = _hints(plan, dst.buffer, (*adds, ("fragment", src.buffer.name)))
+    kept = tuple(hint for hint in stmt.hints if hint[0] in ("adds", "later"))
+    hints = _hints(plan, dst.buffer, (*kept, ("fragment", src.buffer.name)))
     return (Intrinsic(stmt.op, args, hints, stmt.loc),)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType
@@ -14,7 +15,7 @@ from tilecore.passes.memory_effects import box_of
 from tilecore.passes.plan_shared_memory import ALIGNMENT, aligned, size_of
 from tilecore.passes.roles.bulk_copies import BulkCopies
 from tilecore.passes.roles.deferred_store import DeferredStore, deferred_store
-from tilecore.passes.scopes import whole
+from tilecore.passes.scopes import whole, with_hint
 
 
 class BulkStores(BulkCopies):
@@ -70,11 +71,40 @@ class BulkStores(BulkCopies):
                 continue
             if (stmt.buffer.dtype, self.layouts[stmt.buffer.name]) == (dtype, layout):
                 return stmt.buffer
+        return self._new_staging(name, dtype, layout)
+
+    def _new_staging(self, name: str, dtype: DType, layout: Layout) -> Buffer:
         made = self.names.buffer(name, layout.shape, dtype, Scope.SHARED)
         self.layouts[made.name] = layout
         self.stages.add(made.name)
         self.common.append(Allocate(made))
         return made
+
+    def stored_apart(self, work: list[Stmt], barriers: int) -> list[Stmt]:
+        """`work` with staging of its own for each of a tile's stores, if there is room beside so
+        many buffers of barriers: none then waits until the copy engine has read another one."""
+        stores = [s for s in work if _is_store(s)]
+        buffers = {r.buffer for s in stores for r in s.args[2:] if isinstance(r, Region)}
+        if len(stores) < 2 or len(buffers) != 1:
+            return work
+        if sum(map(_is_store, walk_stmts(tuple(work)))) != len(stores):
+            return work  # one that is not always made, or that steps make
+        (first,) = buffers
+        layout = self.layouts[first.name]
+        assert isinstance(layout, Layout)
+        common, layouts, result = list(self.common), dict(self.layouts), list(work)
+        for number, store in enumerate(stores):
+            src, dst, staging = store.args
+            assert isinstance(src, Region)
+            if number:
+                staging = whole(self._new_staging(f"{src.buffer.name}_stage", first.dtype, layout))
+            hints = with_hint(store.hints, "later", len(stores) - 1)
+            new = dataclasses.replace(store, args=(src, dst, staging), hints=hints)
+            result[work.index(store)] = new
+        if self.fits_memory(barriers):
+            return result
+        self.common, self.layouts = common, layouts
+        return work
 
     def deferred(self, loop: For, staying: list[Stmt], rest: list[Stmt]) -> DeferredStore | None:
         """The tile's store, if the next tile's first steps can run above it."""
@@ -96,6 +126,10 @@ class BulkStores(BulkCopies):
             if isinstance(layout := self.layouts[buffer.name], Layout)
         )
         return total + barriers * ALIGNMENT <= self.context.target.smem_bytes
+
+
+def _is_store(stmt: Stmt) -> TypeGuard[Intrinsic]:
+    return isinstance(stmt, Intrinsic) and stmt.op == "bulk.store_fragment"
 
 
 def _are_apart(region: Region, other: Stmt) -> bool:

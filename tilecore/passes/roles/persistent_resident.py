@@ -92,6 +92,7 @@ def persistent_resident(
             work += [*(ring.release(taken, 0) for ring in rings), BARRIER]
         elif not any(stmt is copy for copy in loads):
             work.append(own.stored(stmt))
+    work = own.stored_apart(work, 2 * len(every))
     consumer = [*at_zero(used), *walk.tiles(taken, tuple(work), is_producer=False)]
     if any(is_held(s) for s in walk_stmts(tuple(work))):
         consumer.append(Intrinsic("bulk.finish"))

@@ -93,13 +93,15 @@ TC_DEVICE void store_panel(TC_REGISTERS(uint32_t) held, tc::shared_pointer<T> st
                                                   where, panel);
 }
 
-// All panels of a tile: those that fit their slots leave together.
-template <int columns, int row_tiles, int row_axis, bool adds, class Sum, class T, int rank>
+// All panels of a tile: those that fit their slots leave together. `later`: how many stores after the
+// last one that was staged here may still be read; they have staging of their own.
+template <int columns, int row_tiles, int row_axis, bool adds, int later = 0, class Sum, class T,
+          int rank>
 TC_DEVICE void store_tile(TC_REGISTERS(Sum) registers, tc::shared_pointer<T> staging,
                           const TensorMap& map, int lane, int barrier, At<rank> where) {
   constexpr int width = 128 / sizeof(T), across = columns / width, panels = row_tiles * across;
   if constexpr (panels <= 2) {
-    if (lane == 0) bulk_store_wait_read<0>();
+    if (lane == 0) bulk_store_wait_read<later>();
     tc::named_barrier(barrier, 128);
     TC_UNROLL
     for (int panel = 0; panel < panels; ++panel) {
