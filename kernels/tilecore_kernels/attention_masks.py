@@ -73,15 +73,15 @@ def hide_invisible(problem, scores, first_q, first_k, shift, limit):
 
 
 @T.macro
-def hide_weights(problem, weights, first_q, first_k, shift, limit, keys_first=True):
-    """Set the weights of pairs that see nothing of each other to 0: a tile of (keys, queries), or
-    of (queries, keys) where `keys_first` is False."""
+def hide_weights(problem, weights, first_q, first_k, shift, limit, keys_first=True, hidden=0.0):
+    """Set the weights (or scores) of pairs that see nothing of each other to `hidden`: a tile of
+    (keys, queries), or of (queries, keys) where `keys_first` is False."""
     count_k, count_q = (int(x) for x in (weights.shape if keys_first else weights.shape[::-1]))
     if not is_whole(problem, first_q, count_q, first_k, count_k, shift, limit):
         for a, b in T.Parallel(*weights.shape):
             key, query = (a, b) if keys_first else (b, a)
             seen = is_visible(problem, first_q + query, first_k + key, shift, limit)
-            weights[a, b] = T.if_then_else(seen, weights[a, b], 0.0)
+            weights[a, b] = T.if_then_else(seen, weights[a, b], hidden)
 
 
 @T.macro

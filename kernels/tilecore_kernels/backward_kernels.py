@@ -41,13 +41,21 @@ def store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV):
 
 
 @T.macro
-def weigh(p, weights, slopes, log_sum, delta, first_q, first_k, shift, limit):
-    """Weights of a step, keys as rows, from its scores, and their slopes, from dO V^T; `log_sum`
-    (of base 2) and `delta` tell L and D of the step's query i."""
-    scale = p.scale * LOG2_E
+def weigh(
+    p, k, q, v, grad, weights, slopes, log_sum, delta, first_q, first_k, shift, limit, blind=None
+):  # fmt: skip
+    """Weights of a step, keys as rows, and their slopes; `log_sum` (of base 2) and `delta` tell L
+    and D of the step's query i. `blind` is what L is for queries that see nothing: where it is
+    infinity, scores are hidden, and nothing but arithmetic stands behind them."""
+    scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
+    T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
+    T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
+    if blind is not None:
+        hide_weights(p, weights, first_q, first_k, shift, limit, hidden=-blind)
     for j, i in T.Parallel(*weights.shape):
         weights[j, i] = T.exp2(weights[j, i] * scale - log_sum(i))
-    hide_weights(p, weights, first_q, first_k, shift, limit)
+    if blind is None:
+        hide_weights(p, weights, first_q, first_k, shift, limit)
     for j, i in T.Parallel(*slopes.shape):
         slopes[j, i] = weights[j, i] * (slopes[j, i] - delta(i))
 
@@ -90,10 +98,8 @@ def keys_and_values(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dK, dV):
             T.copy(LSE[batch, head, first_q : first_q + tile_q], lse)
             T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
             T.copy(Delta[batch, head, first_q : first_q + tile_q], delta)
-            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
-            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
             weigh(
-                p, weights, slopes, lambda i: lse[i] * LOG2_E, lambda i: delta[i],
+                p, k, q, v, grad, weights, slopes, lambda i: lse[i] * LOG2_E, lambda i: delta[i],
                 first_q, first_k, shift, limit,
             )  # fmt: skip
             if dtype != "float32":

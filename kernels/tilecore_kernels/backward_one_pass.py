@@ -33,7 +33,8 @@ def place(p, i, d):
 
 @T.macro
 def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
-    """A kernel: ``Rows[0] = L log2(e)``, ``Rows[1] = D`` and zeros for the sums of dQ."""
+    """A kernel: ``Rows[0] = L log2(e)``, infinity for queries that see nothing, ``Rows[1] = D`` and
+    zeros for the sums of dQ."""
     with T.Kernel(T.ceildiv(p.q_len, ROWS), p.heads, p.batch, threads=128) as (bx, head, batch):
         products = T.alloc_fragment((ROWS, p.dim_v), "float32")
         delta = T.alloc_fragment((ROWS,), "float32")
@@ -42,7 +43,10 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
         sum_products(Out, dOut, batch, head, first, products, delta)
         for i in T.Parallel(ROWS):
             if first + i < p.q_len:
-                Rows[0, batch, head, first + i] = LSE[batch, head, first + i] * LOG2_E
+                log_sum = LSE[batch, head, first + i]
+                Rows[0, batch, head, first + i] = T.if_then_else(
+                    log_sum == -T.infinity("float32"), T.infinity("float32"), log_sum * LOG2_E
+                )
                 Rows[1, batch, head, first + i] = delta[i]
         T.clear(zeros)
         begin = first * columns_kept(p)
@@ -67,8 +71,6 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
         grad = T.alloc_shared((tile_q, p.dim_v), dtype)
         rows = T.alloc_shared((2, tile_q), "float32")
         slopes_of_all = T.alloc_shared((2, tile_k, tile_q), dtype)
-        log_sums = T.alloc_fragment((tile_q,), "float32")
-        deltas = T.alloc_fragment((tile_q,), "float32")
         weights = T.alloc_fragment((tile_k, tile_q), "float32")
         slopes = T.alloc_fragment((tile_k, tile_q), "float32")
         weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
@@ -85,18 +87,15 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
         begin, end = query_tiles(p, first_k, tile_k, shift, p.q_len, tile_q)
         each = end - begin
         for step in T.Pipelined(group * each, num_stages=config.num_stages):
-            head = kv_head * group + step // each
+            # The bound is always kept; stated, it spares the guard of each addition.
+            head = kv_head * group + T.min(step // each, group - 1)
             first_q = (begin + step % each) * tile_q
             T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
             T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
             T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
-            T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
-            T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
-            T.copy(rows[0, :], log_sums)
-            T.copy(rows[1, :], deltas)
             weigh(
-                p, weights, slopes, lambda i: log_sums[i], lambda i: deltas[i],
-                first_q, first_k, shift, limit,
+                p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
+                first_q, first_k, shift, limit, T.infinity("float32"),
             )  # fmt: skip
             if dtype != "float32":
                 T.copy(weights, weights_in)

@@ -254,6 +254,20 @@ def test_limits_do_not_trust_memory():
     assert ranges.proves(Binary("ge", k, const(0), boolean))
 
 
+def test_remainders_are_bounded_by_their_divisor():
+    """``begin + step % (64 - begin)`` stays below 64, whatever the step."""
+    begin, step = Var("begin"), Var("step")
+    ranges = Ranges().with_range(begin, 0, 62).with_index(step, const(256))
+    names = [begin, step]
+    first = Var("first")
+    known = ranges.with_value(first, parse_expr("(begin + step % (64 - begin)) * 8", names))
+    assert known.proves(parse_expr("first + 7 < 512", [first]))
+    assert ranges.proves(parse_expr("begin + step % (64 - begin) < 64", names))
+    assert not ranges.proves(parse_expr("begin + step % (64 - begin) < 63", names))
+    unknown = Ranges().with_range(begin, 0, 64).with_index(step, const(256))
+    assert not unknown.proves(parse_expr("begin + step % (64 - begin) < 64", names))
+
+
 def test_assumptions_reach_as_far_as_their_sum():
     ranges = TILE.assume(parse_expr("m > 4 and bx * 128 + i < m", NAMES))
     assert ranges.proves(parse_expr("bx * 128 + i <= m - 1", NAMES))

@@ -81,12 +81,12 @@ class Ranges(Knowledge):
         return replace(self, bounds=bounds, multiples=multiples, values=values, sizes=sizes)
 
     def _within_limits(self, value: Expr) -> tuple[int, int]:
-        """Bounds of a value, also by the limits of one loop variable in it: a loop of ``n - begin``
-        rounds keeps ``begin + step`` below n."""
+        """Bounds of a value, also by the limits of one loop variable or remainder in it: a loop of
+        ``n - begin`` rounds keeps ``begin + step`` below n, as does ``begin + k % (n - begin)``."""
         low, high = self.interval(value)
         form = self.linear(value)
         for term, coefficient in form.terms:
-            limits = self.limits.get(term.name, _NO_LIMITS) if isinstance(term, Var) else _NO_LIMITS
+            limits = self._limits_of(term)
             for limit, upward in zip(limits, (coefficient < 0, coefficient > 0), strict=True):
                 if limit is None:
                     continue
@@ -96,6 +96,16 @@ class Ranges(Knowledge):
                 elif not upward and low < least <= high:
                     low = least
         return low, high
+
+    def _limits_of(self, term: Expr) -> tuple[Linear | None, Linear | None]:
+        """Least and greatest value of a loop variable, or of a remainder, as sums."""
+        match term:
+            case Var(name=name):
+                return self.limits.get(name, _NO_LIMITS)
+            case Binary(op="floormod", b=b) if not isinstance(b, Const) and self.interval(b)[0] > 0:
+                return Linear(), self.linear(b).shifted(-1)
+            case _:
+                return _NO_LIMITS
 
     def with_range(self, var: Var, low: int, high: int) -> Ranges:
         """An index with inclusive bounds, such as a lane's number."""
@@ -209,13 +219,12 @@ class Ranges(Knowledge):
         if depth == 0:
             return False
         for term, coefficient in form.terms:
-            if isinstance(term, Var):
-                low, high = self.limits.get(term.name, _NO_LIMITS)
-                limit = low if coefficient > 0 else high
-                if limit is not None:
-                    closer = self._rejoin(form.replaced(term, limit))
-                    if self.is_nonnegative(closer, depth - 1):
-                        return True
+            low, high = self._limits_of(term)
+            limit = low if coefficient > 0 else high
+            if limit is not None:
+                closer = self._rejoin(form.replaced(term, limit))
+                if self.is_nonnegative(closer, depth - 1):
+                    return True
         return False
 
 

@@ -69,16 +69,21 @@ def test_sums_are_added_and_rounded_in_whole_lines(causal: bool) -> None:
     assert "sums_staged" not in source  # a lane rounds what it has read
 
 
-def test_rows_are_in_registers_before_scores_are_waited_for() -> None:
-    """Loads of L and D run under the products; nothing but arithmetic follows a wait."""
-    problem = Problem(1, 1, 1024, 128, "float16", has_lse=True)
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_nothing_but_arithmetic_between_scores_and_slopes(kv_heads: int) -> None:
+    """Masks are set on scores, before the exponentials; additions need no guard of their own; lanes
+    publish once a step, with their slopes, and that is after their last read of a slot."""
+    problem = Problem(2, 4, 1024, 128, "float16", kv_heads=kv_heads, right=0, has_lse=True)
     source = lower(
         ATTENTION_BACKWARD.program(problem, config_of(64)), backend="cuda_hopper"
     ).source.text
-    step = source[source.index("// consumers") :]
-    first_wait = step.index("hopper::wgmma_wait<1>(); hopper::pin(weights)")
-    assert "load_shared<2>(rows_in" in step[:first_wait]
-    assert "load_shared" not in step[first_wait : step.index("T.copy(slopes_in, slopes_of_all")]
+    consumers = source[source.index("// consumers") :]
+    step = consumers[consumers.index("hopper::wgmma_wait<1>(); hopper::pin(weights)") :]
+    step = step[: step.index("barrier_arrive(q_empty")]
+    exponentials = step[step.index("fast_exp2") : step.index("T.copy(weights, weights_in)")]
+    assert "if (" not in exponentials
+    assert step.count("hopper::publish()") == 1
+    assert set(re.findall(r"atomic_add_global(.*?)\(", step)) == {"<4>"}
 
 
 def test_small_loads_share_the_barrier_of_larger_ones() -> None:
