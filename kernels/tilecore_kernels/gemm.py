@@ -141,7 +141,9 @@ def configs(problem: GemmProblem, target: Target) -> Sequence[GemmConfig]:
     rows = problem.m * max(1, problem.batch)
     sizes = (rows, problem.n, problem.k, element_bytes, accum_bytes)
     # Tile instructions take a transposed A only after a copy.
-    found = gemm_configs(*sizes, target, "" if problem.transpose_a else problem.dtype)
+    dtype = "" if problem.transpose_a else problem.dtype
+    along_k = problem.transpose_b and not problem.transpose_a
+    found = gemm_configs(*sizes, target, dtype, along_k=along_k)
     if problem.batch:
         found.sort(key=lambda c: ceildiv(problem.m, c.block_m) * c.block_m)
     return found

@@ -33,6 +33,14 @@ BYTES_UNDER_WAY = 1 << 17
 """Bytes of operands in flight that hide memory's latency behind one block of a multiprocessor:
 8 slots of 16 KiB reach the bandwidth that 12 reach (docs/performance-log.md)."""
 
+SHORT_ROWS = 1.08
+"""Rows of 64 bytes against 128 of 8-bit elements: what int8 loses in 128x128 and 128x256 tiles, and
+8-bit floats in 64x128 ones, without spills (docs/performance-log.md)."""
+
+TWICE_IN_REGISTERS = 1.12
+"""8-bit floats that are converted before each product are in registers twice: tiles of 128 sums a
+thread lose 9 to 11 % to those of 64 (docs/performance-log.md)."""
+
 TILE_INSTRUCTIONS = {"bfloat16": "tile_bf16", "int8": "tile_int8", "uint8": "tile_int8"}
 """Capabilities of targets without lanes whose cores multiply tiles of these types."""
 
@@ -59,14 +67,24 @@ class GemmConfig:
 
 
 def gemm_configs(
-    m: int, n: int, k: int, element_bytes: int, accum_bytes: int, target: Target, dtype: str = ""
+    m: int,
+    n: int,
+    k: int,
+    element_bytes: int,
+    accum_bytes: int,
+    target: Target,
+    dtype: str = "",
+    *,
+    along_k: bool = False,
 ) -> list[GemmConfig]:
     """Legal configurations, cheapest first by the model of this file; `dtype` of the operands
-    says whether a core multiplies them by tile instructions."""
+    says whether a core multiplies them by tile instructions, `along_k` that both are stored with
+    neighbours along k, so that lanes load 8-bit ones as matrices."""
     if has_lanes(target):
         space = _waiting_space(k) if target.has(WAITING) else _lane_space(k, target)
         legal = [c for c in space if _is_legal(c, element_bytes, accum_bytes, target)]
-        return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target))
+        narrow = dtype if along_k and element_bytes == 1 else ""
+        return sorted(legal, key=lambda c: _lane_cost(c, m, n, k, element_bytes, target, narrow))
     if target.has(TILE_INSTRUCTIONS.get(dtype, "")):
         space = _tile_space(m, n, k, element_bytes)
         return sorted(space, key=lambda c: _tile_cost(c, m, n, k, target))
@@ -125,7 +143,7 @@ def rounds_of(config: GemmConfig, m: int, n: int, target: Target) -> int:
 
 
 def _lane_cost(
-    config: GemmConfig, m: int, n: int, k: int, element_bytes: int, target: Target
+    config: GemmConfig, m: int, n: int, k: int, element_bytes: int, target: Target, narrow: str = ""
 ) -> tuple[float, ...]:
     """Rounds over the device times the work of a tile, penalised where operands are short.
 
@@ -133,7 +151,7 @@ def _lane_cost(
     are copied in bulk, rows of 128 bytes move best and one large block fills a multiprocessor;
     elsewhere two smaller blocks hide each other's waits. Few stages leave latency visible; too few
     products to a thread leave the matrix units idle; four warps feed the four units of a block's
-    multiprocessor.
+    multiprocessor. `narrow` is the dtype of 8-bit operands that lanes load as matrices.
     """
     rounds = rounds_of(config, m, n, target)
     tile = config.block_m * config.block_n
@@ -149,7 +167,10 @@ def _lane_cost(
         penalty *= 1.0 + 0.1 * max(0.0, 1.0 - smem_bytes / BYTES_UNDER_WAY)
         penalty *= {128: 1.0, 64: 1.05, 256: 1.05}.get(row_bytes, 1.2)
     else:
-        penalty *= {128: 1.0, 64: 1.0, 256: 1.05}.get(row_bytes, 1.2)
+        short = SHORT_ROWS if narrow else 1.0
+        penalty *= {128: 1.0, 64: short, 256: 1.05}.get(row_bytes, 1.2)
+        if narrow.startswith("float8") and target.has("float8") and not target.has("float8_mma"):
+            penalty *= TWICE_IN_REGISTERS if tile / config.threads > 64 else 1.0
         penalty *= 1.0 if 2 * smem_bytes <= target.smem_bytes else 1.08
     if not 48 <= tile / config.threads <= 128:
         penalty *= 1.25

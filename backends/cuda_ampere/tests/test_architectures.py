@@ -87,12 +87,18 @@ def test_limits_are_the_manuals() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("transpose_b", [True, False])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
-def test_8_bit_floats_have_their_own_products_where_they_exist(arch, dtype, disassemble) -> None:
+def test_8_bit_floats_have_their_own_products_where_they_exist(
+    arch, dtype, transpose_b, disassemble
+) -> None:
     """From sm_89 on; sm_90's assembler makes float16 products of it, after matrix loads."""
     needs(next(target for target in TARGETS if target.arch == arch))
-    program = GEMM.program(GemmProblem(256, 256, 256, dtype), GemmConfig(64, 64, 32, 2, 128, 8))
+    program = GEMM.program(
+        GemmProblem(256, 256, 256, dtype, transpose_b=transpose_b),
+        GemmConfig(64, 64, 32, 2, 128, 8),
+    )
     text = disassemble(tilecore.compile(program, "cuda_ampere", arch=arch).artifact.data)
     kind = "E4M3" if dtype == "float8_e4m3fn" else "E5M2"
     if arch in ("sm_89", "sm_120"):
@@ -101,4 +107,5 @@ def test_8_bit_floats_have_their_own_products_where_they_exist(arch, dtype, disa
     else:
         assert "HMMA.16816.F32" in text and "QMMA" not in text
         assert (f"F16.{kind}.UNPACK" in text) == (arch == "sm_90")
-    assert ("LDSM" in text) == (arch not in ("sm_80", "sm_86"))
+    own = arch in ("sm_89", "sm_120") or (arch == "sm_90" and transpose_b)
+    assert ("LDSM" in text) == own

@@ -23,6 +23,7 @@ from tilecore.ir.dtypes import (
     uint8,
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
+from tilecore.ir.stmts import Gemm
 from tilecore.target import Target
 
 SOURCE = "PTX ISA 9.0, Warp Level Matrix Instructions, Matrix Fragments"
@@ -145,9 +146,10 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     target has "float8" and k is a multiple of 32. On sm_89 and sm_120 that is twice the rate of
     float16, with sums that the hardware may keep in fewer bits than a float32 between two
     instructions. On sm_90 and sm_100 the products are those of float16, exactly, yet operands come
-    by matrix loads, half as many bytes (H200: 1.4 of the speed of widened ones in gemm, 2.3 in
-    attention). Elsewhere they are widened to float16 when they are loaded (exact: every value of
-    both formats is a float16), at the rate of float16 and without a narrower accumulator.
+    by matrix loads, half as many bytes (H200: 1.5 of the speed of widened ones in gemm, 2.3 in
+    attention): so only where both operands lie along k (else 0.88). Elsewhere they are widened to
+    float16 when they are loaded (exact: every value of both formats is a float16), at the rate of
+    float16 and without a narrower accumulator.
     """
     gemm = request.gemm
     if request.threads % 32:
@@ -161,11 +163,18 @@ def select_mma(request: MmaRequest, target: Target) -> MmaAtom | None:
     if float32 in (a, b) and dict(gemm.hints).get("tf32"):
         a = b = tfloat32
     for atom in ATOMS:
-        if atom in _FLOAT8_ATOMS and not target.has("float8"):
+        if atom in _FLOAT8_ATOMS and not _multiplies_float8(gemm, target):
             continue
         if (atom.a_dtype, atom.b_dtype, atom.c_dtype) == (a, b, c) and depth % atom.k == 0:
             return atom if _in_reach(request) else None
     return None
+
+
+def _multiplies_float8(gemm: Gemm, target: Target) -> bool:
+    """Whether mma.sync on 8-bit floats is there and faster than float16's on widened ones."""
+    a_along_k = gemm.a.buffer.scope is Scope.FRAGMENT or not gemm.transpose_a
+    b_along_k = gemm.b.buffer.scope is Scope.FRAGMENT or gemm.transpose_b
+    return target.has("float8_mma") or (target.has("float8") and a_along_k and b_along_k)
 
 
 def _in_reach(request: MmaRequest) -> bool:

@@ -21,13 +21,13 @@ _SMEM_BYTES = {
 # Ampere's instructions run on all later devices too; on those they are compiled for the device
 # itself, because machine code does not cross major versions.
 _COMMON = frozenset({"async_copy", "mma", "ldmatrix", "bfloat16", "tfloat32"})
-# "float8": mma.sync multiplies 8-bit floats. One instruction (QMMA) on sm_89 and sm_120; for sm_90
-# and sm_100 ptxas makes two of float16 of it, with conversions before each.
+# "float8": mma.sync multiplies 8-bit floats. One instruction (QMMA) where "float8_mma" stands, too;
+# for sm_90 and sm_100 ptxas makes two of float16 of it, with conversions before each.
 _CAPABILITIES = {
-    "sm_89": frozenset({"float8"}),
+    "sm_89": frozenset({"float8", "float8_mma"}),
     "sm_90": frozenset({"float8", "stmatrix"}),
     "sm_100": frozenset({"float8", "stmatrix"}),
-    "sm_120": frozenset({"float8", "stmatrix"}),
+    "sm_120": frozenset({"float8", "float8_mma", "stmatrix"}),
 }
 
 
