@@ -10,6 +10,7 @@ from language_support import kernel_on
 
 import tilecore
 import tilecore.language as T
+from tilecore.compat.supply import make_inputs
 from tilecore.errors import ArgumentError, DeviceAssertError, LanguageError, UnsupportedError
 
 BACKENDS = ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
@@ -324,3 +325,10 @@ def test_views_atomics_and_tiles_of_it(backend: str) -> None:
     expected[:4] += 2
     expected[7] = 5
     np.testing.assert_array_equal(x, expected)
+
+
+def test_nobody_makes_up_an_address() -> None:
+    """A measurement with inputs of its own would read anywhere."""
+    for program in (doubled, viewed):
+        with pytest.raises(ArgumentError, match="no address can be made up"):
+            make_inputs(program.program)

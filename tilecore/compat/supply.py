@@ -9,6 +9,7 @@ from typing import Any
 
 from tilecore.compat.settings import is_on_accelerator
 from tilecore.errors import ArgumentError, UnsupportedError
+from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.dtypes import DType, dtype_of
 from tilecore.ir.expr import Const, Var
@@ -149,6 +150,13 @@ def make_inputs(
     Raises:
         ArgumentError: a dynamic size without value, or a scalar parameter.
     """
+    if found := sorted(attached(program)):
+        raise ArgumentError(
+            f"{program.name}: no address can be made up for {found[0]}",
+            expected="tensors for parameters of type T.ptr, and for tables of them",
+            got="made-up inputs",
+            hint="pass input_tensors",
+        )
     given = dict(sizes or {})
     known = {symbol.name for symbol in program.symbols}
     if set(given) != known:
