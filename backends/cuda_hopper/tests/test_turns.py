@@ -169,21 +169,22 @@ def test_one_stage_runs_without_producers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "splits", "page", "tile", "stages"),
+    ("lengths", "splits", "page", "tile", "stages", "heads"),
     [
-        ((130, 0, 64), 1, 0, 64, 2),
-        ((65, 1, 200), 3, 0, 64, 2),
-        ((200, 0, 129), 9, 64, 64, 2),
-        ((96, 31, 0), 2, 32, 32, 2),
-        ((193, 0, 48), 1, 0, 48, 3),
-        ((49, 200, 1), 2, 0, 48, 3),
+        ((130, 0, 64), 1, 0, 64, 2, 64),
+        ((65, 1, 200), 3, 0, 64, 2, 64),
+        ((200, 0, 129), 9, 64, 64, 2, 64),
+        ((96, 31, 0), 2, 32, 32, 2, 64),
+        ((193, 0, 48), 1, 0, 48, 3, 64),
+        ((49, 200), 2, 0, 48, 3, 96),
     ],
 )
 def test_latent_decoding(
-    lengths: tuple[int, ...], splits: int, page: int, tile: int, stages: int
+    lengths: tuple[int, ...], splits: int, page: int, tile: int, stages: int, heads: int
 ) -> None:
-    """Ragged lengths, rows without keys, more splits than tiles, pages, three slots."""
-    problem = latent_problem(len(lengths), 200, page_size=page, heads=64)
+    """Ragged lengths, rows without keys, more splits than tiles, pages, three slots, heads that
+    fill no tile."""
+    problem = latent_problem(len(lengths), 200, page_size=page, heads=heads)
     config = DecodeConfig(64, tile, stages, 256, splits, COLUMNS)
     program = MLA_DECODE.program(problem, config)
     assert HANDS_OVER in lower(program, backend="cuda_hopper").source.text
