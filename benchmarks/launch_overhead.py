@@ -172,14 +172,29 @@ def _is_refused(call: Callable[..., Any], tensors: list[torch.Tensor], reason: s
     return False
 
 
+def fresh(device: str = "cuda:0") -> list[torch.Tensor]:
+    """Two inputs and an output."""
+    return [torch.randn(SIZE, device=device) for _ in range(2)] + [torch.zeros(SIZE, device=device)]
+
+
+def device_checks(call: Callable[..., Any], launcher: CudaLauncher) -> dict[str, bool]:
+    """Tensors of each device while the first one is current."""
+    done: dict[str, bool] = {}
+    for ordinal in range(1, torch.cuda.device_count()):
+        a, b, c = fresh(f"cuda:{ordinal}")
+        call(a, b, c)
+        done[f"cuda:{ordinal} while cuda:0 is current"] = torch.equal(c, a + b)
+        done[f"cuda:0 is current after cuda:{ordinal}"] = torch.cuda.current_device() == 0
+    devices = torch.cuda.device_count()
+    loaded = sorted(launcher._functions) == list(range(devices))
+    done[f"one binary, loaded once on each of {devices} devices"] = (
+        loaded and len(launcher._modules) == devices
+    )
+    return done
+
+
 def checks(call: Callable[..., Any], launcher: CudaLauncher) -> dict[str, bool]:
     """Results on the current stream, on another one, in a graph, in a thread, on other devices."""
-
-    def fresh(device: str = "cuda:0") -> list[torch.Tensor]:
-        return [torch.randn(SIZE, device=device) for _ in range(2)] + [
-            torch.zeros(SIZE, device=device)
-        ]
-
     done: dict[str, bool] = {}
     a, b, c = fresh()
     call(a, b, c)
@@ -211,16 +226,7 @@ def checks(call: Callable[..., Any], launcher: CudaLauncher) -> dict[str, bool]:
     worker.join()
     done["another thread"] = torch.equal(c, a + b)
 
-    for ordinal in range(1, torch.cuda.device_count()):
-        a, b, c = fresh(f"cuda:{ordinal}")
-        call(a, b, c)
-        done[f"cuda:{ordinal} while cuda:0 is current"] = torch.equal(c, a + b)
-        done[f"cuda:0 is current after cuda:{ordinal}"] = torch.cuda.current_device() == 0
-    devices = torch.cuda.device_count()
-    loaded = sorted(launcher._functions) == list(range(devices))
-    done[f"one binary, loaded once on each of {devices} devices"] = (
-        loaded and len(launcher._modules) == devices
-    )
+    done |= device_checks(call, launcher)
     for kind in (OnlyDlpack, OnlyArrayInterface):
         a, b, c = fresh()
         for round_ in range(3):  # the third call takes the way that the second one left behind

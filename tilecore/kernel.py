@@ -93,7 +93,8 @@ class CompiledKernel(functools.partial[Any]):
 
     def _enter_at(self, entry: Callable[..., Any]) -> None:
         """Call `entry` when the kernel is called."""
-        self.__setstate__((entry, (), {}, self.__dict__))
+        # What `copy` and `pickle` restore a partial by: (function, arguments, named, attributes).
+        self.__setstate__((entry, (), {}, self.__dict__))  # type: ignore[reportAttributeAccessIssue]
 
     def profile(self, *args: Any, warmup: int = 3, repeat: int = 20) -> float:
         """Median time of one call in seconds, over `repeat` calls after `warmup` calls.

@@ -302,7 +302,7 @@ def mentioned(expr: Expr) -> tuple[Expr, ...]:
     """
     if type(expr) is Binary:
         try:
-            return expr._mentioned
+            return expr._mentioned  # type: ignore[reportPrivateUsage]
         except AttributeError:
             found = _together(mentioned(expr.a), mentioned(expr.b))
             object.__setattr__(expr, "_mentioned", found)
