@@ -56,9 +56,15 @@ def make_fast_call(
 
     `careful` takes the positional and named arguments of calls with other facts. There are none
     (the result is None) for a call that passes its outputs, for tensors of libraries that can only
-    be read through an exchange protocol, and for empty tensors, which may have no address.
+    be read through an exchange protocol, for empty tensors, which may have no address, and for
+    outputs that may only be written while torch records no gradients.
     """
     if len(values) != len(plan.inputs) or any(0 in getattr(view, "shape", ()) for view in views):
+        return None
+    if any(
+        parameter.name in plan.checks.written and getattr(value, "requires_grad", False)
+        for parameter, value in zip(plan.inputs, values, strict=True)
+    ):
         return None
     kinds = tuple(_kind(view) for view in views)
     if "other" in kinds or any(type(v) is not np.ndarray for v, k in zip(values, kinds, strict=True)
