@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/tilecore demo
 
 # A selection of conformance for every backend and level, then the emulated suite: the whole for one
-# backend (2.6 minutes on two cores), a third for the others (all of it: 3.8 and 3.3 minutes).
+# backend (3.4 minutes on two cores), a third for the others (all of it: 3.8 and 3.3 minutes).
 EMULATED := conformance/tilecore_conformance --level emulate
 test: setup
 	$(PYTEST) -m "not slow"
