@@ -58,9 +58,14 @@ def test_pages_give_what_one_piece_gives():
     torch.testing.assert_close(whole[1], _expected(q[1], k[1, :5], v[1, :5], False))
 
 
-def test_it_is_offered_to_programs_that_name_the_package(tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize("part", [False, True], ids=["absent", "a folder of another part"])
+def test_it_is_offered_to_programs_that_name_the_package(tmp_path: Path, monkeypatch, part: bool):
     if importlib.util.find_spec(reference.PACKAGE) is not None:
         pytest.skip("the package itself is installed")
+    if part:
+        (tmp_path / "site" / reference.PACKAGE / "cute").mkdir(parents=True)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        assert importlib.util.find_spec(reference.PACKAGE) is not None
     for name, text in (("with.py", "import flash_attn\n"), ("without.py", "import math\n")):
         (tmp_path / name).write_text(text)
     assert not reference.offer(tmp_path / "without.py")

@@ -108,7 +108,8 @@ def offer(program: Path) -> bool:
     """Let a program that names the package import this, unless the package itself is here."""
     if PACKAGE not in program.read_text(encoding="utf-8"):
         return False
-    if importlib.util.find_spec(PACKAGE) is not None:
+    found = importlib.util.find_spec(PACKAGE)
+    if found is not None and found.origin is not None:  # more than a folder of other parts
         return False
     module = ModuleType(PACKAGE, __doc__)
     module.__spec__ = ModuleSpec(PACKAGE, None)
