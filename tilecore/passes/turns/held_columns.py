@@ -5,8 +5,8 @@
                                             scores += q_held K[:, begin:]^T
 
 Each contraction of scores reads all of q from shared memory once more, which takes as long as the
-products do. What a lane has registers left for (`PipelinePlan.held_registers`) is read once, and
-has no place in shared memory where nothing else reads it there: that may be room for one more slot.
+products do. What a lane has registers left for (`PipelinePlan.held_registers`) is read once. With
+three slots or more it has no place in shared memory where nothing else reads it there.
 """
 
 from __future__ import annotations

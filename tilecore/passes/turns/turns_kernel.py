@@ -19,7 +19,7 @@ from tilecore.passes.scopes import is_pipelined, static
 from tilecore.passes.turns.held_columns import hold_columns, narrowed
 from tilecore.passes.turns.team_columns import columns_of
 from tilecore.passes.turns.teams import team_of, teams_of
-from tilecore.passes.turns.turns_schedule import Turns, turns_loop, turns_of
+from tilecore.passes.turns.turns_schedule import SLOTS_FOR_BOTH, Turns, turns_loop, turns_of
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -42,7 +42,8 @@ def turns_kernel(own: Specializer) -> Kernel | None:
     groups = _paired(own, loop, _in_parts(own, turns), plan)
     turns = dataclasses.replace(turns, groups=tuple(groups))
     held, turns = hold_columns(own, turns, plan.held_registers)
-    staying, held, turns = narrowed(own, turns, held, staying)
+    if groups[0].ring.slots >= SLOTS_FOR_BOTH:  # room for the last of them
+        staying, held, turns = narrowed(own, turns, held, staying)
     kernel = own.kernel
     warps_of_team = kernel.threads // own.context.target.lanes_per_warp
     warps = warps_of_team * teams_of(kernel)
