@@ -66,11 +66,18 @@ def test_it_is_offered_to_programs_that_name_the_package(tmp_path: Path, monkeyp
         (tmp_path / "site" / reference.PACKAGE / "cute").mkdir(parents=True)
         monkeypatch.syspath_prepend(tmp_path / "site")
         assert importlib.util.find_spec(reference.PACKAGE) is not None
-    for name, text in (("with.py", "import flash_attn\n"), ("without.py", "import math\n")):
+    texts = {
+        "named.py": "import flash_attn\n",
+        "without.py": "import math\nfrom os.path import join\n",
+        "imports.py": "import named\n",
+        "takes_from.py": "from named import main\n",
+    }
+    for name, text in texts.items():
         (tmp_path / name).write_text(text)
     assert not reference.offer(tmp_path / "without.py")
     assert reference.PACKAGE not in sys.modules
-    monkeypatch.setitem(sys.modules, reference.PACKAGE, None)  # taken out again afterwards
-    monkeypatch.delitem(sys.modules, reference.PACKAGE)
-    assert reference.offer(tmp_path / "with.py")
-    assert importlib.util.find_spec(reference.PACKAGE) is not None
+    for name in ("named.py", "imports.py", "takes_from.py"):
+        monkeypatch.setitem(sys.modules, reference.PACKAGE, None)  # taken out again afterwards
+        monkeypatch.delitem(sys.modules, reference.PACKAGE)
+        assert reference.offer(tmp_path / name)
+        assert importlib.util.find_spec(reference.PACKAGE) is not None

@@ -7,6 +7,7 @@ when causal, keys up to place i + m - n of m; a head of queries uses the head of
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -104,9 +105,27 @@ def flash_attn_with_kvcache(
     return torch.stack(outs)
 
 
+def _names_it(program: Path) -> bool:
+    """True where a program, or a module beside it that it imports, names the package."""
+    text = program.read_text(encoding="utf-8")
+    if PACKAGE in text:
+        return True
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    files = (program.with_name(f"{name}.py") for name in names)
+    return any(one.is_file() and PACKAGE in one.read_text(encoding="utf-8") for one in files)
+
+
 def offer(program: Path) -> bool:
-    """Let a program that names the package import this, unless the package itself is here."""
-    if PACKAGE not in program.read_text(encoding="utf-8"):
+    """Let a program that names the package, or imports a module beside it that does, import this.
+
+    Not where the package itself is installed.
+    """
+    if not _names_it(program):
         return False
     found = importlib.util.find_spec(PACKAGE)
     if found is not None and found.origin is not None:  # more than a folder of other parts
