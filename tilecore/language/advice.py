@@ -104,7 +104,7 @@ def no_set_max_nreg() -> None:
 disable_warp_group_reg_alloc = no_set_max_nreg
 
 
-def _kernel_hint(name: str, value: int | float | bool) -> None:
+def _kernel_hint(name: str, value: Any) -> None:
     if not isinstance(value, int | float):
         fail(
             f"annotation {name} is no number",

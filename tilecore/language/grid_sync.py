@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tilecore.ir.attached import ATTACH
+from tilecore.ir.attached import attachment
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.lane_dependence import is_per_lane
@@ -148,8 +148,8 @@ class _Launches:
                 self.lets[stmt.var.name] = stmt
             elif isinstance(stmt, Allocate | Alias):
                 self.buffers[stmt.buffer.name] = stmt
-            elif isinstance(stmt, Intrinsic) and stmt.op == ATTACH:
-                self.attachments[stmt.args[0].buffer.name] = stmt
+            elif isinstance(stmt, Intrinsic) and (attached := attachment(stmt)):
+                self.attachments[attached[0].name] = stmt
         tail = [
             _copied(self.workspace(buffer), names.get(name, buffer), state.grid_vars, store=True)
             for name, buffer in kept.items()

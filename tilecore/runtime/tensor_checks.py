@@ -8,7 +8,7 @@ from typing import NoReturn
 from tilecore.errors import ArgumentError
 from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Const, Expr, Var
+from tilecore.ir.expr import Const, Expr, Var, const
 from tilecore.ir.packing import storage_shape
 from tilecore.ir.program import Program
 from tilecore.runtime.size_equations import SizeEquation, size_equations
@@ -41,11 +41,12 @@ class TensorChecks:
         elsewhere = attached(program)
         self._buffers = {buffer.name: buffer for buffer in buffers}
         self._shapes: dict[str, SizeFunction] = {
-            buffer.name: compile_sizes(buffer.shape, program.symbols)
+            # The shape of a workspace that lies elsewhere is not known here, and nobody reads it.
+            buffer.name: compile_sizes(
+                (const(1),) if buffer.name in elsewhere else buffer.shape, program.symbols
+            )
             for buffer in (*buffers, *program.workspaces)
-            if buffer.name not in elsewhere
         }
-        self._shapes |= {name: lambda _: (1,) for name in elsewhere}  # nobody reads it
         self._strides: dict[str, SizeFunction] = {
             buffer.name: compile_sizes(buffer.strides, program.symbols)
             for buffer in buffers
