@@ -74,13 +74,18 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
             out = T.alloc_fragment((tile_q, p.dim_v), "float32")
             start_q, start_k = StartsQ[sequence], StartsK[sequence]
             q_len, k_len = StartsQ[sequence + 1] - start_q, StartsK[sequence + 1] - start_k
-            first_q, shift = bx * tile_q, k_len - q_len
+            # Causal tiles at the bottom see the most keys: they start first.
+            last_tile = T.ceildiv(p.max_q, tile_q) - 1
+            first_q = (last_tile - bx if p.right is not None else bx) * tile_q
+            shift = k_len - q_len
             limit = T.if_then_else(first_q < q_len, k_len, 0)
             T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
             T.clear(out)
             rows = new_rows(tile_q)
             begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
-            for step in T.Pipelined(begin, end, num_stages=config.num_stages):
+            # Where a mask leaves nothing of a row, the step below changes nothing in that row.
+            idle = {"masked_is_idle": True}
+            for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
                 first_k = step * tile_k
                 load_packed(p, K, Table, k, sequence, start_k, head // group, first_k, limit)
                 load_packed(p, V, Table, v, sequence, start_k, head // group, first_k, limit)

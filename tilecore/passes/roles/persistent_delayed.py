@@ -88,7 +88,7 @@ def persistent_delayed(
     kernel = own.kernel
     if kernel.cluster != (1, 1, 1) or loop.var.dtype != int32:
         return None
-    if not all(isinstance(extent, Const) for extent in kernel.grid):
+    if not isinstance(kernel.grid[0], Const):
         return None
     if kernel.threads > ROOMY_THREADS and plan.num_stages < 3:
         return None
@@ -139,7 +139,7 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     taken = taken_ring(own, "tile") if parts.is_unequal and plan.takes_tiles else None
     if taken is not None:
         inits += taken.declarations(warps)
-    total = const(_total(own, parts))
+    total = _total(own, parts)
 
     def side(body: Callable[[Var, Var], list[Stmt]], label: str) -> Block:
         """One side's loop over its tiles, with its count of steps."""
@@ -164,7 +164,7 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
     own.kernel = dataclasses.replace(
         kernel,
         grid_vars=(first,),
-        grid=(const(parts.cluster * _total(own, parts)),),
+        grid=(binary("mul", const(parts.cluster), total),),
         block_order=None,
         cluster=(parts.cluster, 1, 1),
         hints=with_hint(kernel.hints, "persistent", True),
@@ -222,18 +222,28 @@ def _work(own: Specializer, parts: Parts, plan: PipelinePlan, round_: Var, base:
 # --- the list of tiles ---------------------------------------------------------------------------
 
 
-def _extents(kernel: Kernel) -> list[int]:
-    return [int(extent.value) for extent in kernel.grid if isinstance(extent, Const)]
+def _rest(kernel: Kernel) -> Expr:
+    """Places along all axes but the first; may be known at launch only."""
+    places: Expr = const(1)
+    for extent in kernel.grid[1:]:
+        places = binary("mul", places, extent)
+    return places
 
 
-def _total(own: Specializer, parts: Parts) -> int:
+def _length(own: Specializer, parts: Parts) -> int:
+    """Places along the first axis, or clusters of them."""
+    extent = own.kernel.grid[0]
+    assert isinstance(extent, Const)
+    return -(-int(extent.value) // parts.cluster)
+
+
+def _total(own: Specializer, parts: Parts) -> Expr:
     """Tiles, or clusters of them."""
-    length, *others = _extents(own.kernel)
-    return -(-length // parts.cluster) * math.prod(others)
+    return binary("mul", const(_length(own, parts)), _rest(own.kernel))
 
 
 def _tile_loop(own: Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
-    total = const(_total(own, parts))
+    total = _total(own, parts)
     start, blocks = place_of(first, parts.cluster)
     rounds = binary("add", binary("sub", total, const(1)), blocks)
     rounds = binary("floordiv", rounds, blocks)
@@ -252,43 +262,50 @@ def _tile_loop(own: Specializer, parts: Parts, first: Var, round_: Var, body: Bl
 def _places(own: Specializer, parts: Parts, tile: Var, first: Var) -> Block:
     """The grid's variables from a tile's number: first axis fastest, or slowest in a section."""
     kernel, names = own.kernel, own.names
-    length, *others = _extents(kernel)
-    length = -(-length // parts.cluster)
-    rest = math.prod(others)
+    length, rest = _length(own, parts), _rest(kernel)
     along, other = Var(names.fresh("along")), Var(names.fresh("across"))
     if parts.is_unequal:
         size = _section(parts, rest)
         inside = binary("floormod", tile, const(size * length))
         section = binary("floordiv", tile, const(size * length))
-        place = binary("floordiv", inside, const(size))
-        across = binary("add", binary("mul", section, const(size)),
-                        binary("floormod", inside, const(size)))  # fmt: skip
+        begin, width = binary("mul", section, const(size)), const(size)
+        if not isinstance(rest, Const):  # the last section may be a smaller one
+            left_over = binary("sub", rest, begin)
+            width = binary("max", const(1), binary("min", width, left_over))
+        place = binary("floordiv", inside, width)
+        across = binary("add", begin, binary("floormod", inside, width))
     else:
         place = binary("floormod", tile, const(length))
         across = binary("floordiv", tile, const(length))
+    last = binary("max", const(0), binary("sub", rest, const(1)))
     row: Expr = binary("min", along, const(max(0, length - 1)))
     if parts.cluster > 1:
         row = binary("mul", row, const(parts.cluster))
         row = binary("add", row, rank_of(first, parts.cluster))
     result: list[Stmt] = [
         Let(along, place),
-        Let(other, binary("min", across, const(max(0, rest - 1)))),
+        Let(other, binary("min", across, last)),
         Let(kernel.grid_vars[0], row),
     ]
     left: Expr = other
-    for var, extent in zip(kernel.grid_vars[1:], others, strict=True):
-        result.append(Let(var, binary("floormod", left, const(extent))))
-        left = binary("floordiv", left, const(extent))
+    for var, extent in zip(kernel.grid_vars[1:], kernel.grid[1:], strict=True):
+        at = binary("floormod", left, extent)
+        if not isinstance(extent, Const):  # in words that range analysis follows
+            at = binary("max", const(0), binary("min", left, binary("sub", extent, const(1))))
+        result.append(Let(var, at))
+        left = binary("floordiv", left, extent)
     return tuple(result)
 
 
-def _section(parts: Parts, rest: int) -> int:
-    """Places along the other axes in one section: a divisor of all of them."""
+def _section(parts: Parts, rest: Expr) -> int:
+    """Places along the other axes in one section: a divisor of all of them, if they are known."""
     sizes = [_operand_bytes(copy.src.buffer) for group in parts.groups for copy in group.copies]
     wanted = LARGEST_SECTION
     if None not in sizes:
         wanted = min(wanted, SECTION_BYTES // max(1, sum(size or 0 for size in sizes)))
-    return max(d for d in range(1, max(1, wanted) + 1) if rest % d == 0)
+    if not isinstance(rest, Const):
+        return max(1, wanted)
+    return max(d for d in range(1, max(1, wanted) + 1) if int(rest.value) % d == 0)
 
 
 def _operand_bytes(buffer: Buffer) -> int | None:
