@@ -40,10 +40,10 @@ from tilecore.passes.roles.persistent_tiles import (
     step_base,
 )
 from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
-from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, inlined, rebuffered
+from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import renamed, slots_of
 from tilecore.passes.roles.taken_tiles import Walk, taken_ring, walk_taken
-from tilecore.passes.scopes import with_hint
+from tilecore.passes.scopes import ceil_div, with_hint
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -88,8 +88,6 @@ def persistent_delayed(
     kernel = own.kernel
     if kernel.cluster != (1, 1, 1) or loop.var.dtype != int32:
         return None
-    if not isinstance(kernel.grid[0], Const):
-        return None
     if kernel.threads > ROOMY_THREADS and plan.num_stages < 3:
         return None
     before = dict(own.layouts), dict(own.slotted), list(own.common)
@@ -114,8 +112,11 @@ def _parts(
     rings = [Group((copy,), own.ring((copy,), slots, loop), 0, 0) for copy in once]
     rest = [own.stored(s) for s in staying if not any(s is copy for copy in once)]
     lets = tuple(let for let in own.common if isinstance(let, Let))
-    values = {let.var: let.value for let in lets}
-    unequal = own.kernel.grid_vars[0] in free_vars(inlined(loop.extent, values))
+    changing = {own.kernel.grid_vars[0]}
+    for let in lets:
+        if free_vars(let.value) & changing:
+            changing.add(let.var)
+    unequal = bool(free_vars(loop.extent) & changing)
     cluster = 1
     if not unequal and may_pair(own.kernel.grid[0]) and not _is_short(loop):
         pairs = [own.shared(group, loop, plan, lets, 0) for group in groups]
@@ -230,16 +231,15 @@ def _rest(kernel: Kernel) -> Expr:
     return places
 
 
-def _length(own: Specializer, parts: Parts) -> int:
-    """Places along the first axis, or clusters of them."""
+def _length(own: Specializer, parts: Parts) -> Expr:
+    """Places along the first axis, or clusters of them; may be known at launch only."""
     extent = own.kernel.grid[0]
-    assert isinstance(extent, Const)
-    return -(-int(extent.value) // parts.cluster)
+    return extent if parts.cluster == 1 else ceil_div(extent, parts.cluster)
 
 
 def _total(own: Specializer, parts: Parts) -> Expr:
     """Tiles, or clusters of them."""
-    return binary("mul", const(_length(own, parts)), _rest(own.kernel))
+    return binary("mul", _length(own, parts), _rest(own.kernel))
 
 
 def _tile_loop(own: Specializer, parts: Parts, first: Var, round_: Var, body: Block) -> For:
@@ -266,19 +266,21 @@ def _places(own: Specializer, parts: Parts, tile: Var, first: Var) -> Block:
     along, other = Var(names.fresh("along")), Var(names.fresh("across"))
     if parts.is_unequal:
         size = _section(parts, rest)
-        inside = binary("floormod", tile, const(size * length))
-        section = binary("floordiv", tile, const(size * length))
-        begin, width = binary("mul", section, const(size)), const(size)
+        inside = binary("floormod", tile, binary("mul", const(size), length))
+        section = binary("floordiv", tile, binary("mul", const(size), length))
+        begin = binary("mul", section, const(size))
+        width: Expr = const(size)
         if not isinstance(rest, Const):  # the last section may be a smaller one
             left_over = binary("sub", rest, begin)
             width = binary("max", const(1), binary("min", width, left_over))
         place = binary("floordiv", inside, width)
         across = binary("add", begin, binary("floormod", inside, width))
     else:
-        place = binary("floormod", tile, const(length))
-        across = binary("floordiv", tile, const(length))
+        place = binary("floormod", tile, length)
+        across = binary("floordiv", tile, length)
     last = binary("max", const(0), binary("sub", rest, const(1)))
-    row: Expr = binary("min", along, const(max(0, length - 1)))
+    end = binary("max", const(0), binary("sub", length, const(1)))
+    row: Expr = binary("min", along, end)
     if parts.cluster > 1:
         row = binary("mul", row, const(parts.cluster))
         row = binary("add", row, rank_of(first, parts.cluster))
@@ -291,7 +293,7 @@ def _places(own: Specializer, parts: Parts, tile: Var, first: Var) -> Block:
     for var, extent in zip(kernel.grid_vars[1:], kernel.grid[1:], strict=True):
         at = binary("floormod", left, extent)
         if not isinstance(extent, Const):  # in words that range analysis follows
-            at = binary("max", const(0), binary("min", left, binary("sub", extent, const(1))))
+            at = binary("max", const(0), binary("min", at, binary("sub", extent, const(1))))
         result.append(Let(var, at))
         left = binary("floordiv", left, extent)
     return tuple(result)
