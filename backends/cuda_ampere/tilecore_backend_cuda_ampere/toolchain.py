@@ -23,6 +23,7 @@ from tilecore.hooks.records import Artifact, CompileOptions, Source, ToolchainIn
 from tilecore.runtime.fingerprint import package_fingerprint
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere.assembler_log import parse_log
+from tilecore_backend_cuda_ampere.convergence import parked_barriers
 
 FORMAT = "cubin"
 REGISTER_USAGE_LEVELS = (7, 2)
@@ -61,7 +62,7 @@ def compile_cubin(
 
     Raises:
         ToolchainError: NVRTC is missing or refused the text, with its log and the kept text.
-        ResourceError: the assembler found that a kernel does not fit.
+        ResourceError: the assembler found that a kernel does not fit, or makes no right code of it.
     """
     text = f'#include "{headers.name}"\n#line 1 "{source.kernels[0].name}.cu"\n{source.text}'
     arguments = (*nvrtc_arguments(target.arch, options, headers.folders), *_without_cache())
@@ -71,7 +72,24 @@ def compile_cubin(
             break
         other = (*arguments, f"--ptxas-options=--register-usage-level={level}")
         best = min(best, _compile(source, text, other), key=_spilled)
-    return best
+    return best if not parked_barriers(best.data) else _unparked(source, text, arguments)
+
+
+def _unparked(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
+    """Slower code in which lanes meet where they must: `convergence.py`.
+
+    Raises:
+        ResourceError: the assembler has no such code either.
+    """
+    plain = _compile(source, text, (*arguments, "--ptxas-options=-O0"))
+    if parked_barriers(plain.data):
+        raise ResourceError(
+            "the kernel does not fit: more nested conditions than a warp has barriers to meet at",
+            expected="convergence barriers that are not moved to registers",
+            got=f"{parked_barriers(plain.data)} moves in {source.kernels[0].name}",
+            hint="more threads, a smaller tile, or extents that vectors divide",
+        )
+    return plain
 
 
 @functools.lru_cache(maxsize=1)

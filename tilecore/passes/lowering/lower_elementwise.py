@@ -25,6 +25,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import (
     FALSE,
     TRUE,
+    Const,
     Expr,
     Load,
     Select,
@@ -135,13 +136,35 @@ class _Lowering:
         return inner
 
     def guard_inside(self, inner: Block, digit: Var) -> Block:
-        """Put the condition inside the vector loop when it depends on the vector's digit."""
+        """Put the condition inside the vector loop when it depends on the vector's digit.
+
+        It stands in front of that loop where all iterations of a vector exist or none: an
+        assembler that sees it again around each element has run out of places where lanes meet.
+        """
+        if self.is_all_or_none(digit):
+            whole = substitute(self.nest.valid, {digit: const(0)})
+            return self.guard_loop(inner, digit, whole)
         result: list[Stmt] = []
         for stmt in inner:
             if isinstance(stmt, For) and stmt.var == digit:
                 stmt = dataclasses.replace(stmt, body=guarded(self.nest.valid, stmt.body))
             result.append(stmt)
         return tuple(result)
+
+    def is_all_or_none(self, digit: Var) -> bool:
+        """True when vectors are aligned in the last axis and their length divides its extent."""
+        nest, extent = self.nest.nest, self.nest.digits[-1][1]
+        first = substitute(self.nest.at[nest.vars[-1]], {digit: const(0)})
+        last = nest.extents[-1]
+        divides = isinstance(last, Const) and int(last.value) % extent == 0
+        return divides and self.scope.multiple(first) % extent == 0
+
+    def guard_loop(self, inner: Block, digit: Var, whole: Expr) -> Block:
+        """Put `whole`, the condition of a whole vector, around its loop."""
+        return tuple(
+            If(whole, (stmt,)) if isinstance(stmt, For) and stmt.var == digit else stmt
+            for stmt in inner
+        )
 
     def is_own(self) -> bool:
         """A statement at block scope that each lane of a per-lane program does for itself."""
