@@ -28,6 +28,7 @@ class Tensor:
     dtype: str = "torch.float32"
     strides: tuple[int, ...] | None = None
     layout: str = "strided"
+    requires_grad: bool = False
 
     def data_ptr(self) -> int:
         return self.address
@@ -80,6 +81,9 @@ class FakeTorch(types.ModuleType):
         )
         self.float32 = "torch.float32"
         self.made: list[Tensor] = []
+
+    def is_grad_enabled(self) -> bool:
+        return True
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: Device) -> Tensor:
         self.made.append(Tensor(0xA000 + 0x100 * len(self.made), shape, device, dtype))

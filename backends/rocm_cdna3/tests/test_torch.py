@@ -130,6 +130,7 @@ def test_loading_inside_a_capture_names_the_call(torch: FakeTorch) -> None:
         (tensor(0x2000, size=4), "4"),
         (tensor(0x2000, dtype="torch.float16"), "float16"),
         (tensor(0x2004), "align"),
+        (tensor(0x2000, requires_grad=True), "requires_grad"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(torch: FakeTorch, second: Tensor, reason: str) -> None:
