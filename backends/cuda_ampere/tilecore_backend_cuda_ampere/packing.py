@@ -185,7 +185,7 @@ def launch_lines(calls: Sequence[KernelCall], arguments: Sequence[Argument]) -> 
     for index in range(len(calls)):
         start = f"launch_start(config_at{index}, launch_function{index}, params_at{index}, None)"
         lines.append(f"    status = {start}")
-        lines.append(f"    if status: launch_recover(status, {index}, memory, stream)")
+        lines.append(f"    if status: launch_recover(status, {index}, memory)")
     return (*lines, "    launch_give(memory)")
 
 
@@ -245,13 +245,12 @@ class _Recovery:
         self._driver = driver
         self._explain = explain
 
-    def __call__(self, status: int, index: int, memory: Any, stream: int) -> None:
+    def __call__(self, status: int, index: int, memory: Any) -> None:
         """Give a new thread its context and launch again, or raise."""
         call = self._calls[index]
         if status == _INVALID_CONTEXT:
             self._driver.make_current(self._device)
-            config, config_at, params_at, _ = memory[len(_PARTS) * index :][: len(_PARTS)]
-            config[_STREAM_WORD] = stream
+            _, config_at, params_at, _ = memory[len(_PARTS) * index :][: len(_PARTS)]
             function = _handle(call.function)
             status = self._driver.launch_kernel_ex(config_at, function, params_at, None)
         if status:
