@@ -284,6 +284,7 @@ class _Packer:
         and its encoded descriptors. Behind them, which values are packed, and for which stream.
 
         The slots follow the first kernel's configuration, so that one call writes stream and slots.
+        An address of `byref` holds what it points at; the packer itself holds the attributes.
         """
         count = _CONFIG_WORDS + len(self._places) + 1  # the last one is the counter's
         first = (ctypes.c_uint64 * count)()
@@ -308,8 +309,6 @@ class _Packer:
             "<7I4xQQI", config, 0, *call.grid, kernel.threads, 1, 1, kernel.smem_bytes, 0,
             *self.attributes(index),
         )  # fmt: skip
-        # The addresses below point into these objects: hold them where the addresses are held.
-        encoded.keep = self._attributes[index]
         return config, ctypes.byref(config), ctypes.byref(params), encoded
 
     def encode(self, kernel: int, number: int, address: int, encoded: _EncodedDescriptors) -> None:
@@ -327,7 +326,7 @@ class _Packer:
 class _EncodedDescriptors:
     """128-byte parameters and the addresses that they were encoded for; reads like a list."""
 
-    __slots__ = ("_memory", "_of", "addresses", "keep")
+    __slots__ = ("_memory", "_of", "addresses")
 
     def __init__(self, count: int) -> None:
         # cuda.h: a CUtensorMap is aligned to 64 bytes.
@@ -335,7 +334,6 @@ class _EncodedDescriptors:
         start = -(-ctypes.addressof(self._memory) // 64) * 64
         self.addresses = [start + _DESCRIPTOR_BYTES * number for number in range(count)]
         self._of: list[int | None] = [None] * count
-        self.keep: Any = None
 
     def __getitem__(self, number: int) -> int | None:
         return self._of[number]
