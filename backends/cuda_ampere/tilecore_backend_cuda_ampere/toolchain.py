@@ -82,11 +82,12 @@ def _unparked(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
         ResourceError: the assembler has no such code either.
     """
     plain = _compile(source, text, (*arguments, "--ptxas-options=-O0"))
-    if parked_barriers(plain.data):
+    moves = parked_barriers(plain.data)
+    if moves:
         raise ResourceError(
             "the kernel does not fit: more nested conditions than a warp has barriers to meet at",
             expected="convergence barriers that are not moved to registers",
-            got=f"{parked_barriers(plain.data)} moves in {source.kernels[0].name}",
+            got=f"{moves} moves in {source.kernels[0].name}",
             hint="more threads, a smaller tile, or extents that vectors divide",
         )
     return plain
