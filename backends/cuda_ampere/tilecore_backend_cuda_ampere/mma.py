@@ -107,22 +107,17 @@ def _widened_atom(a: DType, b: DType) -> MmaAtom:
     )  # fmt: skip
 
 
-def _integer_atom(a: DType, b: DType) -> MmaAtom:
+def _byte_atom(a: DType, b: DType, accumulator: DType) -> MmaAtom:
+    """Integers, or 8-bit floats as they are (targets with "float8")."""
     return MmaAtom(
-        "mma_m16n8k32", 16, 8, 32, a, b, int32, 32, _a(4, 2), _b(4, 2), _accumulator(), SOURCE,
-        (_matrix(8, False),),
+        "mma_m16n8k32", 16, 8, 32, a, b, accumulator, 32, _a(4, 2), _b(4, 2), _accumulator(),
+        SOURCE, (_matrix(8, False),),
     )  # fmt: skip
 
 
-def _float8_atom(a: DType, b: DType) -> MmaAtom:
-    """8-bit floats as they are (targets with "float8")."""
-    return MmaAtom(
-        "mma_m16n8k32", 16, 8, 32, a, b, float32, 32, _a(4, 2), _b(4, 2), _accumulator(), SOURCE,
-        (_matrix(8, False),),
-    )  # fmt: skip
-
-
-_FLOAT8_ATOMS = tuple(_float8_atom(a, b) for a in _EIGHT_BIT_FLOATS for b in _EIGHT_BIT_FLOATS)
+_FLOAT8_ATOMS = tuple(
+    _byte_atom(a, b, float32) for a in _EIGHT_BIT_FLOATS for b in _EIGHT_BIT_FLOATS
+)
 ATOMS: tuple[MmaAtom, ...] = (
     _half_atom(float16, float32, 16),
     _half_atom(bfloat16, float32, 16),
@@ -131,7 +126,7 @@ ATOMS: tuple[MmaAtom, ...] = (
     _half_atom(bfloat16, float32, 8),
     TF32,
     FP64,
-    *(_integer_atom(a, b) for a in (int8, uint8) for b in (int8, uint8)),
+    *(_byte_atom(a, b, int32) for a in (int8, uint8) for b in (int8, uint8)),
     *_FLOAT8_ATOMS,
     *(_widened_atom(a, b) for a in _EIGHT_BIT_FLOATS for b in _EIGHT_BIT_FLOATS),
 )
