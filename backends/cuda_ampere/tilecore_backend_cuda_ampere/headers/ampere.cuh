@@ -10,18 +10,40 @@ TC_DEVICE uint32_t& reg(T* regs, int i) { return reinterpret_cast<uint32_t*>(reg
 template <class T>
 TC_DEVICE uint32_t reg(const T* regs, int i) { return reinterpret_cast<const uint32_t*>(regs)[i]; }
 
-#define AMPERE_MMA_F32_A4_B2(name, T, instruction)                                             \
-  TC_DEVICE void name(float* d, const T* a, const T* b) {                                      \
-    asm volatile(instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
+// `sum` is the constraint of an accumulator's register.
+#define AMPERE_MMA_A4_B2(name, D, sum, A, B, shape_and_types)                                  \
+  TC_DEVICE void name(D* d, const A* a, const B* b) {                                          \
+    asm volatile("mma.sync.aligned." shape_and_types                                           \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
+                 : sum(d[0]), sum(d[1]), sum(d[2]), sum(d[3])                                  \
                  : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
                    "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
   }
-AMPERE_MMA_F32_A4_B2(mma_m16n8k16, tc::half, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-AMPERE_MMA_F32_A4_B2(mma_m16n8k16, tc::bfloat16,
-                     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
-AMPERE_MMA_F32_A4_B2(mma_m16n8k8_tf32, float, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
-#undef AMPERE_MMA_F32_A4_B2
+#define AMPERE_MMA_F32(name, T, shape_and_types)                                               \
+  AMPERE_MMA_A4_B2(name, float, "+f", T, T, shape_and_types)
+AMPERE_MMA_F32(mma_m16n8k16, tc::half, "m16n8k16.row.col.f32.f16.f16.f32")
+AMPERE_MMA_F32(mma_m16n8k16, tc::bfloat16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+AMPERE_MMA_F32(mma_m16n8k8_tf32, float, "m16n8k8.row.col.f32.tf32.tf32.f32")
+#undef AMPERE_MMA_F32
+
+#define AMPERE_MMA_INT8(A, B, types)                                                           \
+  AMPERE_MMA_A4_B2(mma_m16n8k32, int32_t, "+r", A, B, "m16n8k32.row.col.s32." types ".s32")
+AMPERE_MMA_INT8(int8_t, int8_t, "s8.s8")
+AMPERE_MMA_INT8(uint8_t, uint8_t, "u8.u8")
+AMPERE_MMA_INT8(int8_t, uint8_t, "s8.u8")
+AMPERE_MMA_INT8(uint8_t, int8_t, "u8.s8")
+#undef AMPERE_MMA_INT8
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define AMPERE_MMA_FP8(A, B, types)                                                            \
+  AMPERE_MMA_A4_B2(mma_m16n8k32, float, "+f", A, B, "m16n8k32.row.col.f32." types ".f32")
+AMPERE_MMA_FP8(tc::e4m3, tc::e4m3, "e4m3.e4m3")
+AMPERE_MMA_FP8(tc::e4m3, tc::e5m2, "e4m3.e5m2")
+AMPERE_MMA_FP8(tc::e5m2, tc::e4m3, "e5m2.e4m3")
+AMPERE_MMA_FP8(tc::e5m2, tc::e5m2, "e5m2.e5m2")
+#undef AMPERE_MMA_FP8
+#endif
+#undef AMPERE_MMA_A4_B2
 
 TC_DEVICE void mma_m16n8k16(tc::half* d, const tc::half* a, const tc::half* b) {
   asm volatile(
@@ -41,36 +63,6 @@ TC_DEVICE void mma_m16n8k16(tc::half* d, const tc::half* a, const tc::half* b) {
 AMPERE_MMA_F32_A2_B1(tc::half, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
 AMPERE_MMA_F32_A2_B1(tc::bfloat16, "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")
 #undef AMPERE_MMA_F32_A2_B1
-
-#define AMPERE_MMA_INT8(A, B, types)                                                           \
-  TC_DEVICE void mma_m16n8k32(int32_t* d, const A* a, const B* b) {                            \
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types                                \
-                 ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"        \
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                              \
-                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
-                   "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
-  }
-AMPERE_MMA_INT8(int8_t, int8_t, "s8.s8")
-AMPERE_MMA_INT8(uint8_t, uint8_t, "u8.u8")
-AMPERE_MMA_INT8(int8_t, uint8_t, "s8.u8")
-AMPERE_MMA_INT8(uint8_t, int8_t, "u8.s8")
-#undef AMPERE_MMA_INT8
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-#define AMPERE_MMA_FP8(A, B, types)                                                            \
-  TC_DEVICE void mma_m16n8k32(float* d, const A* a, const B* b) {                              \
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." types                                \
-                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"        \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
-                 : "r"(reg(a, 0)), "r"(reg(a, 1)), "r"(reg(a, 2)), "r"(reg(a, 3)),             \
-                   "r"(reg(b, 0)), "r"(reg(b, 1)));                                            \
-  }
-AMPERE_MMA_FP8(tc::e4m3, tc::e4m3, "e4m3.e4m3")
-AMPERE_MMA_FP8(tc::e4m3, tc::e5m2, "e4m3.e5m2")
-AMPERE_MMA_FP8(tc::e5m2, tc::e4m3, "e5m2.e4m3")
-AMPERE_MMA_FP8(tc::e5m2, tc::e5m2, "e5m2.e5m2")
-#undef AMPERE_MMA_FP8
-#endif
 
 TC_DEVICE void mma_m8n8k4(double* d, const double* a, const double* b) {
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
