@@ -3,6 +3,7 @@
 // Operands are read when the instruction is issued, and stay guarded against overwriting until the
 // wait that completes it. Accumulators hold poison until then. Layouts: PTX ISA, sections "Matrix
 // Descriptor Format" and "Register Fragments and Shared Memory Matrix Layouts" of wgmma.
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct Accumulator {
   uint8_t* registers[kLanes];
   int n = 0, group = 0;
   bool integer = false, half_sums = false;
-  bool settled[kWarps] = {};  // warps that have waited for it
   std::vector<float> values;  // kRows x n; integers by their bits
   int width() const { return half_sums ? 2 : 4; }
   float read(int lane, int i) const {
@@ -63,8 +63,8 @@ struct Warpgroup {
 };
 thread_local std::map<const LaneHead*, Warpgroup> warpgroups;
 
-// The state of a warpgroup, whole or one of its warps. Lanes' memory is used again by later blocks and launches: what an
-// abandoned block, or one that never waited, left behind is dropped.
+// The state of a warpgroup, whole or one of its warps. Lanes' memory is used again by later blocks
+// and launches: what an abandoned block, or one that never waited, left behind is dropped.
 Warpgroup& state_of(const Meeting& meeting) {
   LaneHead& first = *meeting.lanes[-(meeting.lanes[0]->index % kLanes)];
   Warpgroup& state = warpgroups[&first];
@@ -197,8 +197,7 @@ Accumulator& accumulator_of(const Meeting& meeting, Warpgroup& state) {
   for (Accumulator& one : state.accumulators) {
     if (one.registers[0] != static_cast<uint8_t*>(first.d) || one.n != first.n) continue;
     for (int lane = 0; lane < kLanes; ++lane)
-      if (one.settled[lane / kWarp]) take(one, lane);
-    for (bool& warp : one.settled) warp = false;
+      if (one.group < state.waited[lane / kWarp]) take(one, lane);
     return one;
   }
   state.accumulators.emplace_back();
@@ -284,7 +283,8 @@ void group_body(const Meeting& meeting) {
   state.fenced = false;
 }
 
-// A warp's part. Accumulators that anybody wrote while the instruction ran are undefined on the device.
+// A warp's part. Accumulators that anybody wrote while the instruction ran are undefined on the
+// device.
 void complete(const Accumulator& c, int warp, const Meeting& meeting) {
   for (int lane = warp * kWarp; lane < (warp + 1) * kWarp; ++lane) {
     for (int i = 0; i < c.n / 2; ++i) {
@@ -298,19 +298,20 @@ void complete(const Accumulator& c, int warp, const Meeting& meeting) {
   }
 }
 
-// Each warp waits for itself (PTX ISA, "wgmma.wait_group": all threads in the warp execute it), so that
-// one may do so in a branch that others do not take. What is read is read for all of them.
+// Each warp waits for itself (PTX ISA, "wgmma.wait_group": all threads in the warp execute it), so
+// that one may do so in a branch that others do not take. What is read is read for all of them.
 void wait_body(const Meeting& meeting) {
   Warpgroup& state = state_of(meeting);
   const int warp = meeting.lanes[0]->index % kLanes / kWarp;
-  const int first_left = state.group - *static_cast<const int*>(meeting.operands[0]);
+  const int before = state.waited[warp];
+  const int first_left =
+      std::max(before, state.group - *static_cast<const int*>(meeting.operands[0]));
+  state.waited[warp] = first_left;
+  const int left_by_all = *std::min_element(state.waited, state.waited + kWarps);
   std::vector<Accumulator> running;
   for (Accumulator& one : state.accumulators) {
-    bool& settled = one.settled[warp];
-    if (one.group < first_left && !settled) complete(one, warp, meeting);
-    settled = settled || one.group < first_left;
-    const bool* by = one.settled;
-    if (!(by[0] && by[1] && by[2] && by[3])) running.push_back(static_cast<Accumulator&&>(one));
+    if (one.group >= before && one.group < first_left) complete(one, warp, meeting);
+    if (one.group >= left_by_all) running.push_back(static_cast<Accumulator&&>(one));
   }
   state.accumulators.swap(running);
   size_t kept = 0;
@@ -321,13 +322,9 @@ void wait_body(const Meeting& meeting) {
              "a register operand of wgmma was written before the wait that completes it");
   }
   state.registers.resize(kept);
-  int& waited = state.waited[warp];
-  waited = waited > first_left ? waited : first_left;
-  int all = waited;
-  for (int other : state.waited) all = other < all ? other : all;
   kept = 0;
   for (const GuardedRead& one : state.reads) {
-    if (one.group >= all) state.reads[kept++] = one;
+    if (one.group >= left_by_all) state.reads[kept++] = one;
     else tc::emulator::end_async_read(one.place, 16, *meeting.lanes[0]);
   }
   state.reads.resize(kept);
