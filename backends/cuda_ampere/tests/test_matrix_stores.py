@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import tilecore
 import tilecore.language as T
+from tilecore.ir.dtypes import numpy_dtype
 
 WITHOUT = "sm_80"
 WITH_STMATRIX = "sm_90"
@@ -93,9 +93,7 @@ def operands(program: Any, seed: int = 0) -> list[np.ndarray]:
     arrays = []
     for parameter in program.params:
         shape = tuple(int(extent.value) for extent in parameter.shape)
-        name = parameter.dtype.name
-        kind = ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name)
-        arrays.append(rng.integers(-3, 4, shape).astype(kind))
+        arrays.append(rng.integers(-3, 4, shape).astype(numpy_dtype(parameter.dtype)))
     return arrays
 
 
