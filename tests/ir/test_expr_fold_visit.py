@@ -48,6 +48,7 @@ from tilecore.ir.expr import (
     binary,
     const,
     free_vars,
+    mentioned,
     rebuild,
     substitute,
     transform,
@@ -255,13 +256,22 @@ def test_mapping_nothing_gives_the_same_objects(data):
         assert map_exprs(stmt, lambda node: None) is stmt
     same = map_stmts(block, lambda stmt: None)
     assert all(a is b for a, b in zip(same, block, strict=True))
-    mentioned = {buffer.name for buffer in buffers_in(block)}
+    used = {buffer.name for buffer in buffers_in(block)}
     for stmt in walk_stmts(block):
-        assert {region.buffer.name for region in regions_of(stmt)} <= mentioned
+        assert {region.buffer.name for region in regions_of(stmt)} <= used
 
 
 A = Buffer("A", (const(4), const(4)), int32, Scope.GLOBAL)
 I_VAR, J_VAR = Var("i"), Var("j")
+
+
+def test_mentioned_parts_are_those_of_a_walk():
+    """Each once, in order of first mention, without constants and sums."""
+    a, b = Var("a"), Var("b")
+    total = binary("add", binary("mul", b, const(3)), binary("floordiv", a, b))
+    total = binary("max", total, binary("sub", b, a))
+    seen = [node for node in walk(total) if isinstance(node, Var | Load)]
+    assert mentioned(total) == tuple(dict.fromkeys(seen)) == (b, a)
 
 
 def test_indices_that_are_all_variables_are_uses():

@@ -8,7 +8,7 @@ from types import FrameType
 import pytest
 
 import tilecore
-from tilecore.ir.expr import Load, Var, binary, const, mentioned, walk
+from tilecore.ir.expr import Var, binary, const
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify
 from tilecore_backend_cuda_ampere.target import make_target
@@ -75,12 +75,3 @@ def test_equal_parts_are_simplified_once() -> None:
         total = binary("add", total, binary("mul", part, const(number)))
     again = calls_of(simplify, total, Ranges().with_index(lane, const(128)), True)
     assert again < once + 64 * 60
-
-
-def test_mentioned_parts_are_those_of_a_walk() -> None:
-    """Each once, in order of first mention, without constants and sums."""
-    a, b = Var("a"), Var("b")
-    total = binary("add", binary("mul", b, const(3)), binary("floordiv", a, b))
-    total = binary("max", total, binary("sub", b, a))
-    seen = [node for node in walk(total) if isinstance(node, Var | Load)]
-    assert mentioned(total) == tuple(dict.fromkeys(seen)) == (b, a)
