@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any
 
 from tilecore.errors import ArgumentError, UnsupportedError
+from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Var
 from tilecore.ir.program import Program
@@ -44,7 +45,7 @@ class Signature:
         device: where all tensors are.
         library: who allocates outputs and workspaces.
         outputs: extents of each output that is to be allocated, in elements.
-        workspaces: extents of each workspace, in elements.
+        workspaces: extents of each workspace that is to be allocated, in elements.
     """
 
     sizes: Sizes
@@ -75,7 +76,9 @@ class ArgumentPlan:
             position for position in range(len(program.params)) if position not in program.outputs
         )
         self.inputs = tuple(program.params[position] for position in self.input_positions)
-        self.checks = TensorChecks(program, device_kind)
+        elsewhere = attached(program)  # the program finds these: no call allocates them
+        self.workspaces = tuple(one for one in program.workspaces if one.name not in elsewhere)
+        self.checks = TensorChecks(program, device_kind, self.workspaces)
         self.fast_code: dict[tuple[object, ...], CodeType] = {}
         self._refuse_unknown_sizes()
 
@@ -144,9 +147,7 @@ class ArgumentPlan:
         libraries = {view.library for _, view in tensors}
         without = "numpy" if device.kind == "cpu" else "other"  # no tensor says who allocates
         library = next((x for x in ("torch", "other", "numpy") if x in libraries), without)
-        workspaces = tuple(
-            self.checks.shape_of(buffer.name, sizes) for buffer in self.program.workspaces
-        )
+        workspaces = tuple(self.checks.shape_of(one.name, sizes) for one in self.workspaces)
         return Signature(sizes, device, library, outputs, workspaces)
 
     def check_addresses(self, views: Sequence[View]) -> None:

@@ -163,14 +163,17 @@ class KernelCaller:
             allocator(shape, _buffer(params[position]).dtype, signature.device, signature.library)()
             for position, shape in zip(self.program.outputs, signature.outputs, strict=False)
         ]
-        workspaces = [
-            allocator(shape, buffer.dtype, signature.device, signature.library)()
-            for buffer, shape in zip(self.program.workspaces, signature.workspaces, strict=True)
-        ]
+        workspaces = {
+            buffer.name: allocator(shape, buffer.dtype, signature.device, signature.library)()
+            for buffer, shape in zip(self.plan.workspaces, signature.workspaces, strict=True)
+        }
         flat = [view.address if isinstance(view, TensorView) else view for view in views]
         for position, output in zip(self.program.outputs, outputs, strict=False):
             flat.insert(position, view_of(output).address)  # outputs are in ascending order
-        flat += [view_of(workspace).address for workspace in workspaces]
+        flat += [
+            view_of(workspaces[one.name]).address if one.name in workspaces else 0
+            for one in self.program.workspaces
+        ]
         if stream is None:
             known.bound(*flat)
         else:

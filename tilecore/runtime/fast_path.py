@@ -88,10 +88,11 @@ def make_fast_call(
         elif kind == "torch":
             # Called with the tensor, the type's method is not looked up again by every call.
             namespace[f"data_ptr_x{index}"] = type(value).data_ptr
-    workspaces = plan.program.workspaces
     allocated = [plan.program.params[position] for position in plan.program.outputs]
     for index, (buffer, shape) in enumerate(
-        zip((*allocated, *workspaces), (*signature.outputs, *signature.workspaces), strict=True)
+        zip(
+            (*allocated, *plan.workspaces), (*signature.outputs, *signature.workspaces), strict=True
+        )
     ):
         namespace[f"make{index}"] = allocator(
             shape, buffer.dtype, signature.device, signature.library
@@ -179,7 +180,7 @@ def _body(
         lines += [f"    if not ({' and '.join(tests)}):", f"        {on_miss}"]
     lines += taken
     outputs = plan.program.outputs
-    made = len(outputs) + len(plan.program.workspaces)
+    made = len(outputs) + len(plan.workspaces)
     addresses = [name for name in passed.values() if name.startswith("p")]
     test = _address_test(plan, addresses, on_miss)
     if launch:  # which looks at the values again only where they changed
@@ -191,7 +192,11 @@ def _body(
     for index, position in enumerate(outputs):
         passed[position] = _address(f"m{index}", _made_kind(library))
     arguments = [passed[position] for position in sorted(passed)]
-    arguments += [_address(f"m{i}", _made_kind(library)) for i in range(len(outputs), made)]
+    places = {
+        buffer.name: _address(f"m{index}", _made_kind(library))
+        for index, buffer in enumerate(plan.workspaces, len(outputs))
+    }
+    arguments += [places.get(buffer.name, "0") for buffer in plan.program.workspaces]
     results = ", ".join(f"m{index}" for index in range(len(outputs)))
     if launch:
         lines += [f"    v{index} = {text}" for index, text in enumerate(arguments)]

@@ -16,7 +16,8 @@ from tilecore.runtime.sizes import Sizes
 BoundLaunch = Callable[..., None]
 """A launch for fixed dynamic sizes on one device's current stream.
 
-Takes one positional argument for each parameter and workspace: an address or a Python number.
+Takes one positional argument for each parameter and workspace: an address (0 for workspaces that
+programs find elsewhere) or a Python number.
 """
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from tilecore.errors import ArgumentError
-from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Const, Expr, Var, const
+from tilecore.ir.expr import Const, Expr, Var
 from tilecore.ir.packing import storage_shape
 from tilecore.ir.program import Program
 from tilecore.runtime.size_equations import SizeEquation, size_equations
@@ -31,21 +30,18 @@ class TensorChecks:
     Args:
         program: the program as its author wrote it.
         device_kind: where tensors must live.
+        workspaces: those that a call allocates.
     """
 
-    def __init__(self, program: Program, device_kind: str) -> None:
+    def __init__(self, program: Program, device_kind: str, workspaces: Sequence[Buffer]) -> None:
         self.program = program
         self.device_kind = device_kind
         self.written = written_buffers(program)
         buffers = [p for p in program.params if isinstance(p, Buffer)]
-        elsewhere = attached(program)
         self._buffers = {buffer.name: buffer for buffer in buffers}
         self._shapes: dict[str, SizeFunction] = {
-            # The shape of a workspace that lies elsewhere is not known here, and nobody reads it.
-            buffer.name: compile_sizes(
-                (const(1),) if buffer.name in elsewhere else buffer.shape, program.symbols
-            )
-            for buffer in (*buffers, *program.workspaces)
+            buffer.name: compile_sizes(buffer.shape, program.symbols)
+            for buffer in (*buffers, *workspaces)
         }
         self._strides: dict[str, SizeFunction] = {
             buffer.name: compile_sizes(buffer.strides, program.symbols)
