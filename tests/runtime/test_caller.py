@@ -204,6 +204,25 @@ def test_subclasses_and_gradients_take_the_careful_way() -> None:
             assert launcher.launches[-1] == (address(value), 4)
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_tensor_given_twice_without_gradients_is_refused_with_them(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(guards, "_compiled_guard_works", lambda: False)
+    launcher = RecordingLauncher()
+    call = KernelCaller(program(tensor("A", M), tensor("C", M), symbols=(M,)), launcher)
+    for _ in range(3):
+        call(torch.ones(4), torch.ones(4))
+    recorded = torch.ones(4, requires_grad=True)
+    for _ in range(3):
+        with torch.no_grad():
+            call(recorded, recorded)
+        assert launcher.launches[-1] == (address(recorded), address(recorded), 4)
+        with pytest.raises(ArgumentError, match="requires a gradient"):
+            call(recorded, recorded)
+
+
 def test_parameters_named_like_the_generated_code() -> None:
     names = ["_recent", "_missing", "_miss", "_launch", "_extra", "_named", "_result", "call", "x0"]
     launcher = RecordingLauncher()

@@ -10,7 +10,6 @@ tensors that fit (the careful path then decides), never yes to ones that don't.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,10 +72,9 @@ def _python_guard(tensors: Sequence[Any]) -> Guard:
 
 
 def _facts(tensor: Any) -> tuple[object, ...]:
-    torch: Any = sys.modules["torch"]
     return (
         tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.layout,
-        tensor.is_neg(), tensor.is_conj(), tensor.requires_grad and torch.is_grad_enabled(),
+        tensor.is_neg(), tensor.is_conj(), tensor.requires_grad,
     )  # fmt: skip
 
 
