@@ -6,7 +6,6 @@ import gc
 import threading
 import timeit
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,8 @@ from tests.runtime.programs import (
     tensor,
 )
 from tilecore.errors import ArgumentError
-from tilecore.ir.attached import ATTACH
-from tilecore.ir.buffers import Region
-from tilecore.ir.dtypes import int32, int64
+from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Var, binary, const
-from tilecore.ir.stmts import Intrinsic
 from tilecore.runtime import guards
 from tilecore.runtime.caller import KernelCaller
 
@@ -150,21 +146,6 @@ def test_workspaces_are_passed_and_separate() -> None:
         _, w, v, m = launcher.launches[-1]
         assert m == 3
         assert len({address(c), w, v}) == 3
-
-
-def test_nobody_allocates_workspaces_that_lie_elsewhere() -> None:
-    elsewhere = tensor("W", N)  # of a size that no call tells
-    prog = program(tensor("C", M), symbols=(M,), workspaces=(elsewhere, tensor("V", 2)))
-    place = Region(elsewhere, (const(0),), elsewhere.shape)
-    body = (Intrinsic(ATTACH, (place, const(64, int64))), *prog.kernels[0].body)
-    launcher = RecordingLauncher()
-    call = KernelCaller(replace(prog, kernels=(replace(prog.kernels[0], body=body),)), launcher)
-    c = torch.ones(3)
-    for _ in range(3):
-        call(c)
-        first, w, v, m = launcher.launches[-1]
-        assert (first, w, m) == (address(c), 0, 3)
-        assert v not in (0, address(c))
 
 
 def test_facts_that_change_in_place_are_noticed() -> None:

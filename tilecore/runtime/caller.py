@@ -65,8 +65,6 @@ class KernelCaller:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Launch on the current stream; see the class."""
-        if self.pointers:
-            args, named = self._addressed(args, named)
         if self._recent:
             return self._recent[0].entry(*args, **named)
         return self.launch(args, named)
@@ -79,6 +77,8 @@ class KernelCaller:
             LaunchError: the backend could not launch.
         """
         values = self.plan.match(args, named)
+        if self.pointers:
+            values = self._addressed(values)
         if stream is None and len(values) == len(self.plan.inputs):
             result = self._try_recent(values)
             if result is not MISS:
@@ -109,21 +109,18 @@ class KernelCaller:
         """Let the next call try `path` first."""
         others = [other for other in self._recent if other is not instead_of]
         self._recent = [path, *others][:_RECENT]
-        if self.on_entry is not None and not self.pointers:
+        if self.on_entry is not None:
             self.on_entry(path.entry)
 
-    def _addressed(
-        self, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A call with the addresses of tensors that are given for parameters of type T.ptr."""
-        kind = device_kind_of(self.launcher)
-        count = len(args) + len(named)
-        names = [parameter.name for parameter in self.plan.parameters(count)]
-        pairs = list(zip(names, args, strict=False))
-        given = (address_of(v, n, kind) if n in self.pointers else v for n, v in pairs)
-        rest = args[len(pairs) :]
-        changed = {n: address_of(v, n, kind) if n in self.pointers else v for n, v in named.items()}
-        return (*given, *rest), changed
+    def _addressed(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values with the addresses of tensors that are given for parameters of type T.ptr."""
+        names = (parameter.name for parameter in self.plan.parameters(len(values)))
+        return tuple(
+            address_of(value, name, self.plan.checks.device_kind)
+            if name in self.pointers
+            else value
+            for name, value in zip(names, values, strict=True)
+        )
 
     def _learn(self, facts: tuple[object, ...], views: Sequence[View]) -> _Known:
         signature = self.plan.check(views)
