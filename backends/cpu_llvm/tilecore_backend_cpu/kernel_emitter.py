@@ -14,8 +14,8 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.signature import Argument, kernel_arguments
-from tilecore.ir.stmts import Alias, Allocate, Assert, Copy, Fill, Gemm
-from tilecore.ir.visit import walk_stmts
+from tilecore.ir.stmts import Allocate, Assert, Copy, Fill, Gemm
+from tilecore.ir.visit import sources_of_views, walk_stmts
 
 from .builder import ModuleWriter, Value
 from .contractions import zero_bytes
@@ -120,7 +120,7 @@ class _Worker:
         self.state.packings = dict(self.plan.packings)
         self.state.zeroed = self.plan.zeroed
         self.state.flushed = flushed_buffers(kernel.body, cpu)
-        roots = _roots(kernel)
+        roots = {name: one.name for name, one in sources_of_views(kernel.body).items()}
         self.state.mentions = mentions(kernel.body)
         for name in (*roots, *roots.values()):
             del self.state.mentions[name]
@@ -262,15 +262,6 @@ class _Worker:
             emit_block(s, self.kernel.body)
         w.terminate("br label %blocks.next")
         w.begin_block("blocks.end")
-
-
-def _roots(kernel: Kernel) -> dict[str, str]:
-    """View name -> the buffer whose storage it is."""
-    roots: dict[str, str] = {}
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Alias):
-            roots[stmt.buffer.name] = roots.get(stmt.source.name, stmt.source.name)
-    return roots
 
 
 def _last_index(extent: Expr) -> float:
