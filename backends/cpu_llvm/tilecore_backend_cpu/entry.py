@@ -5,7 +5,7 @@ It lays a kernel's arguments into a record on its stack and starts the team of w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer
@@ -57,14 +57,15 @@ def parameter_type(argument: Argument) -> str:
     return "double" if argument.dtype.is_float else "i64"
 
 
+def _parameters(arguments: Sequence[Argument]) -> list[tuple[str, str]]:
+    """LLVM types and names of arguments as parameters."""
+    return [(parameter_type(one), f"arg.{plain_name(one.name)}") for one in arguments]
+
+
 def emit_workspace(module: ModuleWriter, program: Program, launches: list[Launch]) -> None:
     """The function that says how much workspace the shared tiles of a call take."""
     everything = program_arguments(program)
-    w = module.function(
-        WORKSPACE,
-        "i64",
-        [(parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything],
-    )
+    w = module.function(WORKSPACE, "i64", _parameters(everything))
     by_name = dict(zip((a.name for a in everything), w.parameters, strict=True))
     state = _host_state(w, by_name)
     most: Value = w.i64(0)
@@ -92,10 +93,7 @@ def emit_entry(module: ModuleWriter, program: Program, launches: list[Launch]) -
     everything = program_arguments(program)
     parameters = [("ptr", "scratch"), ("i64", "scratch_bytes"), ("i64", "max_threads")]
     parameters.append(("ptr", "workspace"))
-    parameters += [
-        (parameter_type(argument), f"arg.{plain_name(argument.name)}") for argument in everything
-    ]
-    w = module.function(ENTRY, "void", parameters)
+    w = module.function(ENTRY, "void", [*parameters, *_parameters(everything)])
     by_name = dict(zip((a.name for a in everything), w.parameters[4:], strict=True))
     for launch in launches:
         _emit_launch(w, launch, by_name)
