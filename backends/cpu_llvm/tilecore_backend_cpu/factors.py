@@ -16,7 +16,7 @@ MOST_ROWS = 256
 
 
 def row_factors(s: BlockState, stmt: Parallel) -> tuple[Buffer, int] | None:
-    """f and its length in ``x[i, j] = x[i, j] * f[i]``, if looking costs less than the nest."""
+    """f and how many of it ``x[i, j] = x[i, j] * f[i]`` reads, if looking is less than the nest."""
     match stmt:
         case Parallel(
             vars=(row, column),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from tilecore.errors import UnsupportedError
-from tilecore.ir.attached import ATTACH
+from tilecore.ir.attached import attachment
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Const, Expr, Load
 from tilecore.ir.stmts import (
@@ -320,11 +320,9 @@ def _emit_intrinsic(s: BlockState, stmt: Intrinsic) -> None:
         assert isinstance(src, Region) and isinstance(dst, Region)
         emit_copy(s, src, dst)
         return
-    if stmt.op == ATTACH:
-        place, address = stmt.args
-        assert isinstance(place, Region) and isinstance(address, Expr)
-        name = place.buffer.name
+    if (attached := attachment(stmt)) is not None:
+        buffer, address = attached
         pointer = s.w.cast("inttoptr", evaluate(s, address), "ptr")
-        s.storage[name] = dataclasses.replace(s.storage[name], pointer=pointer)
+        s.storage[buffer.name] = dataclasses.replace(s.storage[buffer.name], pointer=pointer)
         return
     raise UnsupportedError(f"the CPU backend has no operation {stmt.op!r}", loc=stmt.loc)
