@@ -28,6 +28,12 @@ static const MemoryRange* nearest(const LaunchConfig& config, uint64_t address) 
   return best;
 }
 
+// To the largest power of two that divides the bytes, at most 16.
+static bool is_aligned(uint64_t address, uint32_t bytes) {
+  const uint32_t unit = bytes & (0 - bytes);
+  return address % (unit > 16 ? 16 : unit) == 0;
+}
+
 static bool is_attached(uint64_t address, uint32_t bytes) {
   Launch& launch = *self().owner->worker->launch;
   const std::lock_guard<std::mutex> lock(launch.mutex);
@@ -60,8 +66,7 @@ static bool check(const void* p, uint32_t bytes, bool writes, int text_line) {
              static_cast<unsigned long long>(offset), i);
       return false;
     }
-    const uint32_t unit = bytes & (0 - bytes);
-    if (address % (unit > 16 ? 16 : unit) != 0) {
+    if (!is_aligned(address, bytes)) {
       report(self(), Fault::global_misaligned, text_line, 0,
              "%s of %u bytes at byte %llu of argument buffer %d", writes ? "write" : "read", bytes,
              static_cast<unsigned long long>(offset), i);
@@ -70,8 +75,7 @@ static bool check(const void* p, uint32_t bytes, bool writes, int text_line) {
     return true;
   }
   if (is_attached(address, bytes)) {
-    const uint32_t unit = bytes & (0 - bytes);
-    if (address % (unit > 16 ? 16 : unit) == 0) return true;
+    if (is_aligned(address, bytes)) return true;
     report(self(), Fault::global_misaligned, text_line, 0, "%s of %u bytes at address %p",
            writes ? "write" : "read", bytes, p);
     return false;
