@@ -242,6 +242,30 @@ TC_KERNEL(64, 1) k(float* B) {
     assert "argument buffer 0, which has 256 bytes" in fault.message
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_told_does_not_depend_on_which_thread_was_faster(faults_of, seed):
+    """Early blocks take long, later ones meet their faults first; each tells another offset."""
+    text = """
+TC_KERNEL(32, 1) k(float* B) {
+  const int block = tc::block_x() + tc::block_y() * 4;
+  for (int step = 0; step < (block < 3 ? 2000 : 1); ++step) tc::warp_barrier();
+  TC_LINE(40);
+  if (block != 0) tc::store_global(B + 1000 + block, 1.0f);
+  TC_LINE(41);
+  if (block != 1) tc::store_global(B + 2000 + block, 1.0f);
+  TC_LINE(40);
+  if (block != 2) tc::load_global(B + 3000 + block);
+}
+"""
+    told = [
+        faults_of(text, [np.zeros(64, np.float32)], 32, grid=(4, 3, 1), seed=seed, workers=workers)
+        for workers in (1, 2, 5)
+    ]
+    assert told[0].faults == told[1].faults == told[2].faults
+    first = [(fault.block, fault.loc.line, fault.count) for fault in told[0].faults]
+    assert first == [((0, 0, 0), 41, 352), ((0, 0, 0), 40, 352), ((1, 0, 0), 40, 352)]
+
+
 def test_same_value_by_several_lanes_is_no_race(run_text):
     text = """
 TC_KERNEL(64, 1) k(float* B) {

@@ -14,11 +14,11 @@ class KernelFault:
 
     Attributes:
         kind: a word of the table in README.md, section 6.
-        message: what happened, at its first occurrence.
+        message: what happened, at its first occurrence in ``block``.
         loc: the author's line.
         other_loc: the author's line of the access or wait that it collides with.
         text_line: line of the generated text; 0 where there is none.
-        block: the first block in which it was seen.
+        block: the first block of the grid, x fastest, in which it was seen.
         lanes: lanes of that block in which it was seen.
         count: how often it was seen in the whole launch.
     """
@@ -98,7 +98,7 @@ class KernelFaults(EmulatorFault):
     """All faults of one launch.
 
     Attributes:
-        faults: each kind and place, in order of discovery.
+        faults: each kind and place; those of earlier blocks of the grid first.
         report: the whole report of the launch.
     """
 

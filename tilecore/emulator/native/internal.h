@@ -46,7 +46,7 @@ struct FaultRecord {
   int32_t line, text_line, other_line;
   int32_t block[3];
   int64_t count;
-  std::vector<bool> lanes;  // of the first block
+  std::vector<bool> lanes;  // of the first block, `block`
   std::string message;
 };
 
@@ -282,6 +282,8 @@ void flush_banks(Block& block, int warp);
 void count_banks(Block& block, LaneHead& lane, int32_t offset, uint32_t bytes, bool is_write,
                  int text_line);
 void prepare_blocks(Worker& worker, int64_t unit);
+// Faults of an earlier block first; those of one block as it met them.
+void sort_by_block(std::vector<FaultRecord>& faults);
 double seconds();
 
 }  // namespace tc::emulator

@@ -136,6 +136,7 @@ extern "C" __attribute__((visibility("default"))) char* tc_emulator_launch(
     for (int64_t i = 1; i < workers; ++i) threads.emplace_back([&] { run_worker(launch, units); });
     if (units > 0) run_worker(launch, units);
     for (std::thread& thread : threads) thread.join();
+    sort_by_block(launch.faults);
     return strdup(make_report(launch).c_str());
   } catch (const std::bad_alloc&) {
     return nullptr;
