@@ -36,6 +36,9 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
+SLACK = 8.0
+"""What `online_softmax` calls so: accumulators of 512 columns are seldom rescaled."""
+
 
 def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
     """Tile program: Q, latent cache, lengths, [page table], then O and the log-sum-exp.
@@ -72,7 +75,7 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
                 T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
                 hide_beyond(scores, first_k, limit)
                 values = latent[:, 0 : p.dim_v]
-                add_values(rows, scores, weights, values, out, scale, policy=config.policy)
+                add_values(rows, scores, weights, values, out, scale, SLACK, policy=config.policy)
             leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
 
     types = tensor_types(p)

@@ -4,9 +4,11 @@ A block walks tiles of scores. For every row it keeps the anchor that exponents 
 and the sum of weights relative to that anchor. Exponentials are powers of two, so that `scale` is
 the factor of the scores times log2(e).
 
-The anchor moves only to a score that is larger by more than a slack: results are the same (the
-final division takes the anchor out again), and the larger it is, the more seldom accumulators are
-rescaled. So the largest score of one tile decides, and that of all tiles need not be kept in
+The anchor moves only to a score that is larger by more than a slack, in powers of two: results are
+the same (the final division takes the anchor out again), and the larger it is, the more seldom
+accumulators are rescaled. With a slack of 0 the largest weight is exactly 1; with 8 the error of
+16-bit weights is 2 to 5 % larger, sums in float32 are exact still, and weights far from the largest
+float16. So the largest score of one tile decides, and that of all tiles need not be kept in
 registers.
 """
 
@@ -19,11 +21,6 @@ import tilecore.language as T
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
-
-SLACK = 8.0
-"""Powers of two by which weights may exceed 1 before sums are rescaled, if nothing is said: exact
-in float32 sums, and far from the largest float16. With 0 the largest weight is exactly 1, and the
-error of 16-bit weights 2 to 5 % smaller."""
 
 FAR_BELOW = -1.0e30
 """Anchor before the first visible key: finite, so that exp2(-inf - anchor) is 0 and not nan."""
@@ -64,7 +61,7 @@ def new_rows(count):
 
 
 @T.macro
-def weigh_scores(rows, scores, columns, scale, slack=SLACK, lift=0.0):
+def weigh_scores(rows, scores, columns, scale, slack, lift=0.0):
     """Replace a tile of scores by its weights; `rows.previous` becomes the accumulators' factor.
 
     A new anchor is `lift` powers of two below the peak: weights are up to ``2 ** (lift + slack)``.
@@ -95,7 +92,7 @@ def rescale(rows, out, columns):
 
 
 @T.macro
-def add_values(rows, scores, weights, v, out, scale, slack=SLACK, policy=T.GemmWarpPolicy.FullRow):
+def add_values(rows, scores, weights, v, out, scale, slack, policy=T.GemmWarpPolicy.FullRow):
     """End a step: scores become weights, and the values that they weigh are added to `out`.
 
     `weights` holds them in the values' type; it may be `scores` itself. Warps divide the product
