@@ -6,6 +6,13 @@ import tilecore.language as T
 
 
 @T.macro
+def first_query(problem, block, q_len, tile_q):
+    """A block's first query. Causal tiles at the bottom see the most keys: they start first."""
+    last_tile = T.ceildiv(q_len, tile_q) - 1
+    return (last_tile - block if problem.right is not None else block) * tile_q
+
+
+@T.macro
 def key_tiles(problem, first_q, rows, shift, limit, tile_k):
     """(first, one past the last) tile of keys that queries ``first_q ... first_q + rows`` see.
 

@@ -3,7 +3,7 @@
 # Annotations are values of the tile language here, so they are not postponed.
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import hide_weights, key_tiles, query_tiles
+from tilecore_kernels.attention_masks import first_query, hide_weights, key_tiles, query_tiles
 from tilecore_kernels.online_softmax import LOG2_E
 
 ROWS = 16
@@ -132,8 +132,7 @@ def queries(p, config, Q, K, V, LSE, dOut, Lengths, Delta, dQ):
         lse = T.alloc_fragment((tile_q,), "float32")
         delta = T.alloc_fragment((tile_q,), "float32")
         dq = T.alloc_fragment((tile_q, p.dim), "float32")
-        last_tile = T.ceildiv(p.q_len, tile_q) - 1
-        first_q = (last_tile - bx if p.right is not None else bx) * tile_q
+        first_q = first_query(p, bx, p.q_len, tile_q)
         limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
         T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
         T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)

@@ -9,7 +9,7 @@ nothing. Key tiles reach beyond their sequence's end into the next one, where th
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import hide_invisible, key_tiles
+from tilecore_kernels.attention_masks import first_query, hide_invisible, key_tiles
 from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.family import Family
 from tilecore_kernels.online_softmax import (
@@ -74,9 +74,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
             out = T.alloc_fragment((tile_q, p.dim_v), "float32")
             start_q, start_k = StartsQ[sequence], StartsK[sequence]
             q_len, k_len = StartsQ[sequence + 1] - start_q, StartsK[sequence + 1] - start_k
-            # Causal tiles at the bottom see the most keys: they start first.
-            last_tile = T.ceildiv(p.max_q, tile_q) - 1
-            first_q = (last_tile - bx if p.right is not None else bx) * tile_q
+            first_q = first_query(p, bx, p.max_q, tile_q)
             shift = k_len - q_len
             limit = T.if_then_else(first_q < q_len, k_len, 0)
             T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
