@@ -42,19 +42,21 @@ def store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV):
 
 @T.macro
 def weigh(
-    p, k, q, v, grad, weights, slopes, log_sum, delta, first_q, first_k, shift, limit, blind=None
+    p, k, q, v, grad, weights, slopes, log_sum, delta, first_q, first_k, shift, limit,
+    hides_scores=False,
 ):  # fmt: skip
     """Weights of a step, keys as rows, and their slopes; `log_sum` (of base 2) and `delta` tell L
-    and D of the step's query i. `blind` is what L is for queries that see nothing: where it is
-    infinity, scores are hidden, and nothing but arithmetic stands behind them."""
+    and D of the step's query i. Where L is infinity for queries that see nothing (`hides_scores`),
+    scores are hidden, and nothing but arithmetic stands behind them; else the weights are."""
     scale, by_rows = p.scale * LOG2_E, T.GemmWarpPolicy.FullRow
     T.gemm(k, q, weights, transpose_B=True, clear_accum=True, policy=by_rows)
     T.gemm(v, grad, slopes, transpose_B=True, clear_accum=True, policy=by_rows)
-    if blind is not None:
-        hide_weights(p, weights, first_q, first_k, shift, limit, hidden=-blind)
+    if hides_scores:
+        hidden = -T.infinity("float32")
+        hide_weights(p, weights, first_q, first_k, shift, limit, hidden=hidden)
     for j, i in T.Parallel(*weights.shape):
         weights[j, i] = T.exp2(weights[j, i] * scale - log_sum(i))
-    if blind is None:
+    if not hides_scores:
         hide_weights(p, weights, first_q, first_k, shift, limit)
     for j, i in T.Parallel(*slopes.shape):
         slopes[j, i] = weights[j, i] * (slopes[j, i] - delta(i))

@@ -95,7 +95,7 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
             weigh(
                 p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
-                first_q, first_k, shift, limit, T.infinity("float32"),
+                first_q, first_k, shift, limit, hides_scores=True,
             )  # fmt: skip
             if dtype != "float32":
                 T.copy(weights, weights_in)
