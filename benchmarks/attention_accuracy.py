@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from measuring import attention_in_float64
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -62,17 +63,6 @@ LENGTHS = ((1024, 1024), (777, 777), (1000, 1300), (130, 64))
 DIMS = (64, 96, 128, 256)
 
 
-def wanted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Attention in float64, causal masks aligned to the bottom right; zeros without keys."""
-    scores = q.double() @ k.double().transpose(2, 3) * q.shape[3] ** -0.5
-    if causal:
-        rows, columns = q.shape[2], k.shape[2]
-        diagonal = torch.arange(rows, device=q.device)[:, None] + columns - rows
-        hidden = torch.arange(columns, device=q.device)[None, :] > diagonal
-        scores = scores.masked_fill(hidden, float("-inf"))
-    return torch.nan_to_num(torch.softmax(scores, -1), nan=0.0) @ v.double()
-
-
 def with_kind(
     kind: Callable[..., Tensors], problem: AttentionProblem, kernel: Callable[..., object]
 ) -> bool:
@@ -85,7 +75,7 @@ def with_kind(
     out = torch.full_like(q, float("nan"))
     lse = torch.empty(1, 4, p.q_len, device="cuda")
     kernel(q, k, v, out, lse)
-    want = wanted(q, k, v, causal)
+    want = attention_in_float64(q, k, v, causal)
     ours = (out.double() - want).abs()
     line = f"lag {p.lag:g} d{p.dim} {p.q_len}x{p.kv_len} causal={causal} {kind.__name__}: ours "
     line += f"{ours.max():.3g} / {ours.mean():.4g}"

@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import example_at, fastest, milliseconds, relative_error
+from measuring import (
+    attention_in_float64,
+    example_at,
+    fastest,
+    milliseconds,
+    relative_error,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilecore
@@ -28,6 +34,7 @@ from tilecore_kernels.flash_attention_fp8 import FLASH_ATTENTION_FP8
 SETTLE_MS = 120
 MEASURE_MS = 150
 FINALISTS = 2
+LAST = slice(-256, None)  # queries that are compared with float64
 LIMIT = 3e-3  # of the relative error against float32: both round weights to 16 bits
 
 Call = Callable[[], Any]
@@ -169,25 +176,6 @@ def tilelang_peer(path: str) -> Callable[..., Call]:
     return make
 
 
-FASTER_LAG = 8.0
-"""The lag of the anchor that is timed beside the default: faster, with a larger error."""
-ERROR_HEADS = 4  # whose last 256 queries are compared with float64
-
-
-def mean_error(out: torch.Tensor, want: torch.Tensor) -> float:
-    """Mean absolute error of the last 256 queries of the first `ERROR_HEADS` heads."""
-    return float((out[0, :ERROR_HEADS, -256:].double() - want[0]).abs().mean())
-
-
-def with_lag(
-    backend: str, arch: str | None, row: Row, causal: bool, config: AttentionConfig, lag: float
-) -> Any:
-    """The kernel of one configuration whose anchor may lag."""
-    problem = dataclasses.replace(row.problem(causal), lag=lag)
-    program = FLASH_ATTENTION.program(problem, config)
-    return tilecore.compile(program, backend=backend, arch=arch)
-
-
 def peers(tilelang: str | None) -> dict[str, Callable[..., Call]]:
     """The peers that can be had here, by name."""
     found: dict[str, Callable[..., Call]] = {
@@ -220,24 +208,13 @@ def in_8_bits(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x.float() / scale[:, :, None, None]).to(torch.float8_e4m3fn), scale
 
 
-def of_last_queries(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False
-) -> torch.Tensor:
-    """Attention of the last 256 queries in float64."""
-    weights = (q[:, :, -256:].double() @ k.double().transpose(2, 3)) * q.shape[3] ** -0.5
-    if causal:
-        hidden = torch.ones(weights.shape[-2:], dtype=torch.bool, device=q.device)
-        weights.masked_fill_(hidden.triu(1 + k.shape[2] - 256), float("-inf"))
-    return torch.softmax(weights, -1) @ v.double()
-
-
 def fp8_result(backend: str, arch: str | None, row: Row, causal: bool) -> dict[str, Any]:
     """The fastest 8-bit configuration of a row, and its error beside that of float16."""
     q, k, v = inputs(row)
     eight = [in_8_bits(x) for x in (q, k, v)]
     arguments = (*(x for x, _ in eight), *(scale for _, scale in eight))
     out = torch.empty_like(q)
-    want = None if causal else of_last_queries(q, k, v)
+    want = None if causal else attention_in_float64(q[:, :, LAST], k, v, causal)
     sixteen = torch_peer(SDPBackend.CUDNN_ATTENTION)(q, k, v, causal)()
     best: dict[str, Any] = {}
     for tiles in FP8_CONFIGS[row.dim]:
@@ -258,10 +235,62 @@ def fp8_result(backend: str, arch: str | None, row: Row, causal: bool) -> dict[s
         if error <= 0.1 and speed > best.get("tflops", 0.0):
             best = {"tflops": speed, "config": str(config), "error_to_fp16": error}
             if want is not None:
-                best["error_fp8"] = relative_error(out[:, :, -256:], want)
-                best["error_fp16"] = relative_error(sixteen[:, :, -256:], want)
+                best["error_fp8"] = relative_error(out[:, :, LAST], want)
+                best["error_fp16"] = relative_error(sixteen[:, :, LAST], want)
     shape = list(dataclasses.astuple(row))
     return {"group": "attention_fp8", "shape": shape, "causal": causal, **best}
+
+
+# --- a row of the table -------------------------------------------------------------------------
+
+FASTER_LAG = 8.0
+"""The lag of the anchor that is timed beside the default: faster, with a larger error."""
+ERROR_HEADS = 4  # whose last queries are compared with float64
+
+
+def with_lag(
+    backend: str, arch: str | None, row: Row, causal: bool, config: AttentionConfig, lag: float
+) -> Any:
+    """The kernel of one configuration whose anchor may lag."""
+    problem = dataclasses.replace(row.problem(causal), lag=lag)
+    program = FLASH_ATTENTION.program(problem, config)
+    return tilecore.compile(program, backend=backend, arch=arch)
+
+
+def mean_errors(
+    calls: dict[str, Call], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+    out: torch.Tensor, causal: bool,
+) -> dict[str, float]:  # fmt: skip
+    """Mean absolute error of the last queries of the first `ERROR_HEADS` heads against float64, of
+    calls that return their result, or write it to `out`."""
+    shared = k.shape[1] * ERROR_HEADS // q.shape[1] or 1
+    k, v = (x[:1, :shared].repeat_interleave(ERROR_HEADS // shared, 1) for x in (k, v))
+    want = attention_in_float64(q[:1, :ERROR_HEADS, LAST], k, v, causal)
+    errors: dict[str, float] = {}
+    for name, call in calls.items():
+        result = call()
+        got = out if result is None else result
+        errors[name] = float((got[:1, :ERROR_HEADS, LAST].double() - want).abs().mean())
+    return errors
+
+
+def peer_calls(
+    others: dict[str, Callable[..., Call]], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+    causal: bool, want: torch.Tensor,
+) -> dict[str, Call]:  # fmt: skip
+    """Calls of the peers that run, by name; results that are not `want` are told."""
+    calls: dict[str, Call] = {}
+    for name, make in others.items():
+        try:
+            call = make(q, k, v, causal)
+            error = relative_error(call(), want)
+        except Exception as problem:
+            print(f"  peer {name}: {str(problem)[:300]}", flush=True)
+            continue
+        if not error <= LIMIT:
+            print(f"  peer {name}: relative error {error:.3g}", flush=True)
+        calls[name] = call
+    return calls
 
 
 def row_result(
@@ -292,15 +321,7 @@ def row_result(
         calls[f"own{place}"] = lambda kernel=kernel: kernel(q, k, v, out)
         faster = with_lag(backend, arch, row, causal, config, FASTER_LAG)
         calls[f"lag{place}"] = lambda kernel=faster: kernel(q, k, v, out)
-    for name, make in others.items():
-        try:
-            calls[name] = make(q, k, v, causal)
-            error = relative_error(calls[name](), want)
-            if not error <= LIMIT:
-                print(f"  peer {name}: relative error {error:.3g}", flush=True)
-        except Exception as error:
-            print(f"  peer {name}: {str(error)[:300]}", flush=True)
-            calls.pop(name, None)
+    calls |= peer_calls(others, q, k, v, causal, want)
     names = list(calls)
     random.Random(0).shuffle(names)
     settled = {name: milliseconds(calls[name], SETTLE_MS, MEASURE_MS) for name in names}
@@ -311,14 +332,8 @@ def row_result(
     _, config, kernel, error = timed[int(best.removeprefix("own"))]
     tera = row.tera_flop(causal) * 1e3
     speeds = {name: tera / settled[name] for name in names if not name.startswith(("own", "lag"))}
-    shared = k.shape[1] * ERROR_HEADS // q.shape[1] or 1
-    few = (q[:1, :ERROR_HEADS], *(x[:1, :shared] for x in (k, v)))
-    wide = [x.repeat_interleave(ERROR_HEADS // x.shape[1], 1) for x in few]
-    exact = of_last_queries(*wide, causal)
-    errors: dict[str, float] = {}
-    for name in (best, lagging, *speeds):
-        result = calls[name]()
-        errors[name] = mean_error(out if name in (best, lagging) else result, exact)
+    compared = {name: calls[name] for name in (best, lagging, *speeds)}
+    errors = mean_errors(compared, q, k, v, out, causal)
     return {
         "group": "attention", "shape": list(dataclasses.astuple(row)), "causal": causal,
         "tflops": tera / settled[best], "config": str(config), "error": error,

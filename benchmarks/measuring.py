@@ -155,3 +155,17 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
     """Norm of the difference over the norm; infinite where something is not finite."""
     error = (got.float() - want.float()).norm() / want.float().norm()
     return float(error) if bool(torch.isfinite(error)) else float("inf")
+
+
+def attention_in_float64(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
+) -> torch.Tensor:
+    """Attention of (batch, heads, length, dim) in float64; causal masks are aligned to the bottom
+    right, and queries without keys get zeros."""
+    scores = q.double() @ k.double().transpose(2, 3) * q.shape[3] ** -0.5
+    if causal:
+        rows, columns = q.shape[2], k.shape[2]
+        diagonal = torch.arange(rows, device=q.device)[:, None] + columns - rows
+        hidden = torch.arange(columns, device=q.device)[None, :] > diagonal
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, -1), nan=0.0) @ v.double()
