@@ -1,7 +1,7 @@
 """Decoding kernels beside the bandwidth of a copy and torch's attention, on one GPU, in one run.
 
     python benchmarks/decode.py --backend cuda_hopper [flash mla] [--json FILE]
-        [--tilelang EXAMPLE.py] [--batch N ...]
+        [--tilelang EXAMPLE.py] [--batch N]...
 
 Random normal caches; every result is checked against a float32 computation before it is timed;
 times are medians with the second-level cache flushed between calls. Bandwidth counts each element
@@ -306,7 +306,9 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--tilelang", metavar="EXAMPLE.py")
     parser.add_argument("--json")
-    parser.add_argument("--batch", type=int, action="append", help="only rows of this batch")
+    parser.add_argument(
+        "--batch", type=int, action="append", help="only rows of this batch; repeatable"
+    )
     options = parser.parse_args()
     if options.compile:
         with ProcessPoolExecutor() as pool:
