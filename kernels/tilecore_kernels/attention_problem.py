@@ -114,7 +114,7 @@ class AttentionProblem:
         lag: powers of two, 0 to 15, by which the number that weights are taken against may lie
             below the largest score. With 0 the largest weight is exactly 1, and the error that of
             implementations which rescale at every new maximum. Accumulators are rescaled less
-            often the larger it is: at 8 Hopper kernels are 1 to 3 % faster, and the error is 1 to
+            often the larger it is: at 8 Hopper kernels are 1 to 3 % faster, and the error is 2 to
             5 %, for a few dominating keys up to 18 % larger (docs/performance-log.md).
     """
 
