@@ -6,15 +6,16 @@ elements, tiles, views and atomics, so that what one leaves another finds by oth
 
 from __future__ import annotations
 
-import linecache
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from running import BACKENDS, EMULATED, HOST, kernel_on, module_of
+from test_random_programs import needs_cpu, needs_lanes
 
-import tilecore
 from tilecore.errors import LanguageError
 
 STATEMENTS = [
@@ -52,8 +53,6 @@ TAIL = """\
             B[i, j] = B[i, j] + f[i, j] + s[i, j] * 2 + r[j]
         I[0] = v
 """
-BACKENDS = {"cpu_llvm": "native", "cuda_ampere": "emulator", "cuda_hopper": "emulator",
-            "rocm_cdna3": "emulator"}  # fmt: skip
 
 
 def text_of(seed: int) -> str:
@@ -72,14 +71,6 @@ def text_of(seed: int) -> str:
     return head + "\n".join(lines) + "\n" + TAIL
 
 
-def program_of(seed: int, text: str) -> Any:
-    name = f"<mix {seed}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    names: dict[str, Any] = {}
-    exec(compile(text, name, "exec", dont_inherit=True), names)
-    return names["main"]
-
-
 def results(kernel: Any, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     a = rng.integers(-4, 5, (8, 8)).astype(np.float32)
@@ -88,29 +79,31 @@ def results(kernel: Any, seed: int) -> list[np.ndarray]:
     return arrays
 
 
-def check(seed: int, backends: list[str]) -> None:
+def check(seed: int, backends: Sequence[str]) -> None:
     text = text_of(seed)
-    program = program_of(seed, text)
+    program = module_of(text).main
     try:
-        expected = results(tilecore.compile(program, device="reference"), seed)
+        expected = results(kernel_on("reference", program), seed)
     except LanguageError as error:  # a mix that reads what iterations left in `l`
         assert "is private, and read where" in error.reason, f"{error}\n{text}"
         return
     for backend in backends:
-        kernel = tilecore.compile(program, backend, device=BACKENDS[backend])
+        kernel = kernel_on(backend, program)
         for came, wanted in zip(results(kernel, seed), expected, strict=True):
             np.testing.assert_allclose(
                 came, wanted, rtol=1e-4, atol=1e-3, err_msg=f"{backend}\n{text}"
             )
 
 
+@needs_cpu
+@needs_lanes
 @pytest.mark.parametrize("seed", range(8))
 def test_a_mix_is_what_the_reference_makes_of_it(seed: int) -> None:
-    check(seed, ["cpu_llvm", list(BACKENDS)[1 + seed % 3]])
+    check(seed, [HOST, EMULATED[seed % len(EMULATED)]])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(100, 500, 20))
 def test_many_mixes(start: int) -> None:
     for seed in range(start, start + 20):
-        check(seed, list(BACKENDS))
+        check(seed, BACKENDS)
