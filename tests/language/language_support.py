@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import tilecore
 from tilecore.ir.parser import parse_program
 from tilecore.ir.printer import format_block, format_program
 from tilecore.ir.program import Program
@@ -41,14 +40,6 @@ def result(function: Any, name: str, **arguments: Any) -> np.ndarray:
     """One written buffer after running the program in the reference interpreter."""
     verify(function.program)
     return run(function.program, arguments)[name]
-
-
-def kernel_on(backend: str, program: Any) -> Any:
-    """A program's kernel on a backend, or in the reference interpreter."""
-    if backend == "reference":
-        return tilecore.compile(program, device="reference")
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    return tilecore.compile(program, backend, device=device)
 
 
 def line_of(text: str, marker: str) -> int:

@@ -3,6 +3,7 @@
 import language_support as support
 import numpy as np
 import pytest
+from compiling import kernel_on
 
 import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
@@ -61,7 +62,7 @@ def test_packed_additions_of_every_iteration(backend, width, where):
     expected = np.zeros((4, 16), np.float32)
     np.add.at(expected, places, a)
     out = np.zeros((4, 16), np.float32)
-    support.kernel_on(backend, main)(a, places, out)
+    kernel_on(backend, main)(a, places, out)
     np.testing.assert_array_equal(out, expected)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import kernel_on
 
 import tilecore
 import tilecore.language as T
@@ -100,9 +101,8 @@ def test_extras_are_refused_elsewhere_with_the_line(family: str) -> None:
     language = importlib.import_module(f"tilecore.language.{family}")
     value, _ = EXTRAS[family][0]
     for backend in set(installed_backends()) - set(families()[family][1]) - {"toy"}:
-        device = "native" if backend == "cpu_llvm" else "emulator"
         with pytest.raises(UnsupportedError, match=f"belongs to tilecore.language.{family}") as e:
-            tilecore.compile(program(language, value), backend, device=device)
+            kernel_on(backend, program(language, value))
         assert e.value.loc is not None and e.value.loc.file == __file__
         assert families()[family][1][0] in str(e.value.expected)
 

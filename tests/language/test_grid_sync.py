@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from language_support import kernel_on
+from compiling import kernel_on
 
 import tilecore.language as T
 from tilecore.hooks.manager import installed_backends

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language_support import kernel_on
+from compiling import kernel_on
 
 import tilecore
 import tilecore.language as T

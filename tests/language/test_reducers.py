@@ -3,6 +3,7 @@
 import language_support as support
 import numpy as np
 import pytest
+from compiling import kernel_on
 
 import tilecore.language as T
 from tilecore.errors import LanguageError
@@ -136,7 +137,7 @@ def test_an_element_combined_with_itself_is_contributed_to(op, backend):
 
     a = RNG.integers(-99, 99, (4, 64)).astype(np.int32)
     r, s = np.zeros(4, np.int32), np.zeros(1, np.int32)
-    support.kernel_on(backend, main)(a, r, s)
+    kernel_on(backend, main)(a, r, s)
     five = np.int32(5)
     np.testing.assert_array_equal(r, UFUNCS[op](UFUNCS[op].reduce(a * 2, axis=1), five))
     assert s[0] == UFUNCS[op](UFUNCS[op].reduce(a, axis=None), five)

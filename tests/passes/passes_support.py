@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilecore
 from tilecore.hooks.context import Context
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import CompileOptions
@@ -17,12 +16,6 @@ def context(backend: str = "cuda_ampere", arch: str = "sm_80") -> Context:
     """A compilation for one architecture."""
     target = {t.arch: t for t in targets_of(backend)}[arch]
     return Context(target, hooks_of(backend), CompileOptions())
-
-
-def compiled_on(backend: str, program: Any) -> Any:
-    """A kernel that runs on this machine: emulated where the backend's lanes are not the host's."""
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    return tilecore.compile(program, backend, device=device)
 
 
 def run(program: Any, *passes: str, until: str | None = None) -> Program:

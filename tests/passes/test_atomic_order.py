@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore
 import tilecore.language as T
@@ -51,7 +51,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 def test_a_maximum_sees_the_sums_before_it(memory: str, threads: int, backend: str) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (SIZE, SIZE)).astype(np.int32)
     out = np.zeros_like(x)
-    compiled_on(backend, mixing(memory, threads))(x, out)
+    kernel_on(backend, mixing(memory, threads))(x, out)
     np.testing.assert_array_equal(out, expected(x))
 
 

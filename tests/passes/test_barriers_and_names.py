@@ -5,7 +5,7 @@ The emulator is the judge: it reports any two accesses that nothing orders.
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore
 import tilecore.language as T
@@ -194,5 +194,5 @@ def test_pipelines_fetch_where_a_variable_pointed_in_that_round(backend, kind, n
     for k in range(8):
         row = {"loaded": order[k], "chained": order[row]}.get(kind, 7 - k)
         expected = expected * 0.5 + a[row][::-1]
-    compiled_on(backend, program)(a, order, b)
+    kernel_on(backend, program)(a, order, b)
     np.testing.assert_allclose(b, expected, rtol=1e-5, atol=1e-6)

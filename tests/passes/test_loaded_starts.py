@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from passes_support import compiled_on, context, run
+from compiling import kernel_on
+from passes_support import context, run
 
 import tilecore.language as T
 from tilecore.ir.stmts import Intrinsic
@@ -50,7 +51,7 @@ def test_pages_of_a_table(backend, piece):
     for num_stages in (0, 1, 2, 3):
         y, s = np.full((2, 5, 16, 32), np.nan, np.float16), np.full((2, 16, 32), np.nan, np.float32)
         program = gather(7, 5, num_stages, piece)
-        compiled_on(backend, program)(x, table, y, s)
+        kernel_on(backend, program)(x, table, y, s)
         np.testing.assert_array_equal(y, wanted)
         np.testing.assert_array_equal(s, wanted.astype(np.float32).sum(axis=1))
 

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from compiling import kernel_on
 from hypothesis import given
 from hypothesis import strategies as st
 from passes_support import kernel_of, run
 
-import tilecore
 import tilecore.language as T
 from tilecore.ir.expr import Var, binary, const
 from tilecore.ir.layout import REGISTER, THREAD, FragmentMode, split_int
@@ -132,8 +132,7 @@ def test_flat_and_split_products_are_right(make, backend):
     a = rng.integers(-3, 4, (rows, 32)).astype(np.float16)
     w = rng.integers(-3, 4, (32, columns)).astype(np.float16)
     product = a.astype(np.float32) @ w.astype(np.float32)
-    device = "native" if backend == "cpu_llvm" else "emulator"
-    kernel = tilecore.compile(make(rows, columns, 128), backend, device=device)
+    kernel = kernel_on(backend, make(rows, columns, 128))
     if make is _flat:
         out = np.zeros(rows * columns, np.float32)
         kernel(a, w, out)

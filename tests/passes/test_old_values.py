@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore.language as T
 
@@ -30,6 +30,6 @@ def test_old_values_reach_their_iterations(n: int, threads: int, keep: str) -> N
     program = counting(n, threads, keep)
     for backend in ("cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"):
         a, o = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
-        compiled_on(backend, program)(a, o)
+        kernel_on(backend, program)(a, o)
         assert np.array_equal(a, np.arange(n) + 1), backend  # each was counted once
         assert np.array_equal(o, 2 * np.arange(n)), backend

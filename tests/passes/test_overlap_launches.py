@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore.language as T
 from tilecore.compiler import lower
@@ -86,5 +86,5 @@ def test_other_targets_launch_in_order() -> None:
 def test_the_result_is_the_same_everywhere(backend: str) -> None:
     a = np.random.default_rng(0).standard_normal(N).astype(np.float32)
     got = np.full(N, np.nan, np.float32)
-    compiled_on(backend, three_steps())(a, got)
+    kernel_on(backend, three_steps())(a, got)
     np.testing.assert_allclose(got, 2 * a[::-1] + np.tile(a[: N // 2], 2) + 1, rtol=1e-6)

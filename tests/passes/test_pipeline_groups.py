@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_support import compiled_on, kernel_of, run
+from compiling import kernel_on
+from passes_support import kernel_of, run
 
 import tilecore.language as T
 from tilecore.errors import LanguageError
@@ -78,7 +79,7 @@ EXACT = A.astype(np.float32) @ B.astype(np.float32)
 
 def result(program: Any, backend: str) -> np.ndarray:
     c = np.full((TILE, TILE), np.nan, np.float32)
-    compiled_on(backend, program)(A, B, c)
+    kernel_on(backend, program)(A, B, c)
     return c
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore.language as T
 
@@ -35,5 +35,5 @@ def test_places_that_only_the_run_tells_are_checked(backend: str) -> None:
                 own[place] = i
         expected[lane] = [own[p] if 0 <= p < SIZE else 0 for p in row[::-1]]
     out = np.zeros_like(places)
-    compiled_on(backend, permuted)(places, out)
+    kernel_on(backend, permuted)(places, out)
     np.testing.assert_array_equal(out, expected)

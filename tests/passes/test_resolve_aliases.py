@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore
 import tilecore.language as T
@@ -87,7 +87,7 @@ def test_what_lies_outside_a_view_is_not_touched(tile: int, columns: int, backen
 
     a = np.random.rand(3, 7, columns).astype(np.float32)
     b = np.zeros_like(a)
-    compiled_on(backend, program)(a, b)
+    kernel_on(backend, program)(a, b)
     np.testing.assert_array_equal(b, a + 1)
 
 
@@ -112,7 +112,7 @@ def test_elements_of_another_width_are_read(source: str, view: str, scope: str, 
 
     a = np.random.randint(-99, 99, 64).astype(source)
     b = np.zeros(int(64 / wide), view)
-    compiled_on(backend, program)(a, b)
+    kernel_on(backend, program)(a, b)
     np.testing.assert_array_equal(b.view(np.uint8), a.view(np.uint8))
 
 
@@ -143,7 +143,7 @@ def test_elements_of_another_width_are_written(source: str, view: str, scope: st
 
     expected = np.random.rand(16, 16).astype(source)
     b, c = np.zeros((16, 16), source), np.zeros(16, source)
-    compiled_on(backend, program)(expected.view(view).copy(), b, c)
+    kernel_on(backend, program)(expected.view(view).copy(), b, c)
     np.testing.assert_array_equal(b, expected)
     np.testing.assert_array_equal(c, expected.max(axis=1))
 
@@ -169,7 +169,7 @@ def test_a_tensor_that_is_written_by_a_view_is_an_output(backend: str):
         with T.Kernel(1, threads=32) as _:
             T.copy(A, T.reshape(T.reshape(B, (4, 16)), (64,)))
 
-    kernel = compiled_on(backend, program)
+    kernel = kernel_on(backend, program)
     a, b = np.random.rand(64).astype(np.float32), np.zeros((8, 8), np.float32)
     kernel(a, b)
     np.testing.assert_array_equal(b.ravel(), a)

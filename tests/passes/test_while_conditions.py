@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_support import compiled_on
+from compiling import kernel_on
 
 import tilecore.language as T
 
@@ -65,5 +65,5 @@ def test_a_loop_asks_a_tile_before_each_round(memory: str, threads: int, backend
     x = np.random.default_rng(0).integers(-9, 9, (2, ROWS)).astype(np.int32)
     x[0, 3], x[1, 5] = 50, 5000
     out = np.zeros_like(x)
-    compiled_on(backend, halving(memory, threads))(x, out)
+    kernel_on(backend, halving(memory, threads))(x, out)
     np.testing.assert_array_equal(out, expected(x))

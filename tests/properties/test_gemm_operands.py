@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import kernel_on, module_of
+from compiling import kernel_on
+from running import module_of
 
 from tilecore.hooks.manager import installed_backends
 from tilecore.ir.dtypes import dtype_of, numpy_dtype

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import EMULATED
+from compiling import EMULATED
 from test_mixed_programs import on_device
 
 import tilecore

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import EMULATED, HOST, kernel_on
 from hypothesis import given, seed, settings
 from lane_programs import LaneProgram, lane_programs
-from running import EMULATED, HOST, assert_same, kernel_on, module_of
+from running import assert_same, module_of
 from test_random_programs import needs_cpu
 
 from tilecore.hooks.manager import installed_backends

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import EMULATED, HOST, kernel_on
 from mixed_programs import OUTPUTS, MixedProgram, mixed_program
-from running import EMULATED, HOST, assert_same, kernel_on, module_of
+from running import assert_same, module_of
 from test_random_programs import needs_cpu
 
 import tilecore

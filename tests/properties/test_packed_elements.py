@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import BACKENDS, EMULATED, kernel_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import BACKENDS, EMULATED, kernel_on
 
 import tilecore
 import tilecore.language as T

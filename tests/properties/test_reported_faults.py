@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import BACKENDS, EMULATED, HOST, kernel_on
+from compiling import BACKENDS, EMULATED, HOST, kernel_on
 
 import tilecore.language as T
 from tilecore.compiler import lower

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import BACKENDS, EMULATED, HOST, kernel_on, module_of
+from compiling import BACKENDS, EMULATED, HOST, kernel_on
+from running import module_of
 from test_random_programs import needs_cpu, needs_lanes
 
 from tilecore.errors import LanguageError

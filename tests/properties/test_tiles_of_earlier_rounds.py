@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import EMULATED
+from compiling import EMULATED
 from test_reported_faults import agree, each_backend, whole_numbers
 
 import tilecore.language as T

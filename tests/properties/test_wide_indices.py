@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import kernel_on
+from compiling import kernel_on
 from test_reported_faults import each_backend, whole_numbers
 
 import tilecore.language as T

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import kernel_on
 
-import tilecore
 import tilecore.language as T
 from tilecore.hooks.manager import installed_backends
 from tilecore.runtime.scalar_grids import bind_scalars, grid_scalars, launch_sizes
@@ -35,11 +35,7 @@ def rows_below(limit_dtype: str = "int32") -> Any:
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("backend", [*BACKENDS, "reference"])
 def test_each_call_has_the_grid_of_its_own_number(backend: str, dtype: str) -> None:
-    if backend == "reference":
-        kernel = tilecore.compile(rows_below(dtype), device="reference")
-    else:
-        device = "native" if backend == "cpu_llvm" else "emulator"
-        kernel = tilecore.compile(rows_below(dtype), backend, device=device)
+    kernel = kernel_on(backend, rows_below(dtype))
     first = np.array([5], np.int32)
     for n in (10, 3):
         x = np.arange(n * 8, dtype=np.int32).reshape(n, 8)
