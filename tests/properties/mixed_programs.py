@@ -76,7 +76,8 @@ class MixedProgram:
         return [*inputs, x, table, *outputs]
 
 
-OUTPUTS = 4  # the last arguments
+OUTPUTS = ("C", "D", "E", "count")
+"""The last arguments."""
 
 
 class Maker(Frames):

@@ -9,11 +9,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from random_programs import RandomProgram
 from wide_programs import FLAT, WideProgram
 
 import tilecore
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
+from tilecore.targets import present_device
 
 
 @cache
@@ -77,3 +79,16 @@ def wide_results(
     function = module_of(program.text).make(*program.sizes, num_stages, threads)
     tilecore.compile(function, **target)(a, b, integers(m, n), *outputs)
     return outputs
+
+
+def torch_beside(backend: str) -> Any:
+    """torch, where a device of the backend is; elsewhere the test is skipped, and says so."""
+    torch = pytest.importorskip("torch")
+    if present_device(backend) is None:
+        pytest.skip(f"no device of {backend} here")
+    return torch
+
+
+def on_device(torch: Any, array: np.ndarray) -> Any:
+    """A device tensor with an array's elements, also of dtypes that NumPy has not."""
+    return torch.from_numpy(array.view(np.uint8)).cuda().view(getattr(torch, array.dtype.name))

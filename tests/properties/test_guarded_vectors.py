@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiling import EMULATED
-from test_mixed_programs import on_device
+from running import on_device, torch_beside
 
 import tilecore
 import tilecore.language as T
-from tilecore.targets import present_device
 
 # (rows of a, rows of b, columns of both, length of a row in memory, threads)
 TILES = [(80, 40, 48, 95, 32), (128, 64, 48, 47, 32), (96, 48, 80, 79, 64), (64, 64, 24, 23, 32)]
@@ -77,9 +76,7 @@ def test_a_lane_asks_once_whether_a_vector_is_its_own(backend: str, tile: tuple[
 @pytest.mark.parametrize("backend", EMULATED)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_products_on_a_device(backend: str, tile: tuple[int, ...]) -> None:
-    torch = pytest.importorskip("torch")
-    if present_device(backend) is None:
-        pytest.skip(f"no device of {backend} here")
+    torch = torch_beside(backend)
     kernel = tilecore.compile(product(*tile), backend)
     a, b, c = operands(tile[3])
     out = on_device(torch, c)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from compiling import EMULATED, HOST, kernel_on
 from mixed_programs import OUTPUTS, MixedProgram, mixed_program
-from running import assert_same, module_of
+from running import assert_same, module_of, on_device, torch_beside
 from test_random_programs import needs_cpu
 
 import tilecore
 from tilecore.errors import ResourceError, UnsupportedError
-from tilecore.targets import present_device
 
 SMALL, LARGE = 70, 260  # largest extents, emulated and elsewhere
 HOST_SHARDS, EACH = 10, 40
@@ -27,7 +24,7 @@ def expected(program: MixedProgram) -> list[np.ndarray]:
     """The outputs in the reference interpreter, which faults on what was never written."""
     arguments = program.arguments()
     kernel_on("reference", module_of(program.text).make(0, 128))(*arguments)
-    return arguments[-OUTPUTS:]
+    return arguments[-len(OUTPUTS) :]
 
 
 def check(seed: int, backend: str, largest: int) -> None:
@@ -46,7 +43,7 @@ def check(seed: int, backend: str, largest: int) -> None:
         arguments = program.arguments()
         kernel(*arguments)
         note = f"seed {seed}, {backend}, {stages} stages, {program.threads} threads"
-        assert_same(("C", "D", "E", "count"), program, arguments[-OUTPUTS:], want, note)
+        assert_same(OUTPUTS, program, arguments[-len(OUTPUTS) :], want, note)
 
 
 @needs_cpu
@@ -80,9 +77,7 @@ def test_programs_in_lanes(shard: int, backend: str) -> None:
 @pytest.mark.parametrize("shard", range(DEVICE_SHARDS))
 def test_programs_on_a_device(shard: int, backend: str) -> None:
     """Again and again, as races and missing fences show only there."""
-    torch = pytest.importorskip("torch")
-    if present_device(backend) is None:
-        pytest.skip(f"no device of {backend} here")
+    torch = torch_beside(backend)
     for seed in range(shard * EACH_ON_DEVICE, (shard + 1) * EACH_ON_DEVICE):
         program = mixed_program(seed, LARGE, CROWD if seed % 6 == 0 else 0)
         try:
@@ -95,16 +90,5 @@ def test_programs_on_a_device(shard: int, backend: str) -> None:
         for number in range(TIMES):
             arguments = [on_device(torch, one) for one in program.arguments()]
             kernel(*arguments)
-            came = [one.cpu().numpy() for one in arguments[-OUTPUTS:]]
-            assert_same(
-                ("C", "D", "E", "count"),
-                program,
-                came,
-                want,
-                f"seed {seed}, {backend}, run {number}",
-            )
-
-
-def on_device(torch: Any, array: np.ndarray) -> Any:
-    """A device tensor with an array's elements, also of dtypes that NumPy has not."""
-    return torch.from_numpy(array.view(np.uint8)).cuda().view(getattr(torch, array.dtype.name))
+            came = [one.cpu().numpy() for one in arguments[-len(OUTPUTS) :]]
+            assert_same(OUTPUTS, program, came, want, f"seed {seed}, {backend}, run {number}")
