@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import agree, each_backend, whole_numbers
 from compiling import EMULATED
-from test_reported_faults import agree, each_backend, whole_numbers
 
 import tilecore.language as T
 from tilecore.compiler import lower

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_reported_faults import agree, each_backend
+from agreement import agree, each_backend
 
 import tilecore.language as T
 

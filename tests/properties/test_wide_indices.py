@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import each_backend, whole_numbers
 from compiling import kernel_on
-from test_reported_faults import each_backend, whole_numbers
 
 import tilecore.language as T
 
