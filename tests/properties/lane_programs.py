@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from program_text import indented
 
 NAMES = ("x", "y", "z")
 BINS = 8  # of the shared counters
@@ -104,11 +105,6 @@ def exchanges(draw: Any) -> str:
         test = f"{value} == {draw(values(1))}"
         return f"T.if_then_else(T.{draw(st.sampled_from(['any', 'all']))}_sync({test}), 7, {value})"
     return f"T.shfl_sync({value}, {draw(st.integers(0, 31))})"
-
-
-def indented(lines: list[str]) -> list[str]:
-    """The lines, one level deeper."""
-    return [f"    {line}" for line in lines]
 
 
 @st.composite

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mixed_tiles import TileWork, indented
+from mixed_tiles import TileWork
+from program_text import indented
 
 FRAMES = ("plain", "plain", "plain", "cluster", "persistent", "scheduler", "counter", "split")
 WORKERS, SPLITS = 3, 2

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 from mixed_frames import FRAMES, SPLITS, Frames
-from mixed_tiles import ROUNDS, clamped, indented
+from mixed_tiles import ROUNDS
+from program_text import clamped, indented
 
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 

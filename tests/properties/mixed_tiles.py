@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from program_text import clamped, indented
+
 ROUNDS = 8  # of a table that a loop reads
-
-
-def indented(lines: list[str]) -> list[str]:
-    """The lines one level deeper."""
-    return [f"    {line}" for line in lines]
-
-
-def clamped(text: str, limit: int) -> str:
-    """The expression kept within a limit."""
-    return f"T.max(T.min({text}, {limit}), {-limit})"
 
 
 class TileWork:

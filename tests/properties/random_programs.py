@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from program_text import clamped, indented
 
 TILES = ("acc", "t", "u", "s")  # (BM, BN): three fragments and a shared buffer
 LIMIT = 48  # tiles are clamped to it, so that no sum passes 2**24
@@ -66,16 +67,6 @@ class RandomProgram:
         return HEADER + "".join(f"            {line}\n" for line in self.body) + FOOTER
 
 
-def indented(lines: list[str]) -> list[str]:
-    """The lines one level deeper."""
-    return [f"    {line}" for line in lines]
-
-
-def clamped(text: str) -> str:
-    """The expression kept within `LIMIT`."""
-    return f"T.max(T.min({text}, {LIMIT}), {-LIMIT})"
-
-
 @st.composite
 def values(draw: Any, readable: tuple[str, ...], depth: int = 2) -> str:
     """An expression at tile coordinates i, j."""
@@ -102,7 +93,7 @@ def elementwise(draw: Any) -> list[str]:
     if target != "s" and draw(st.booleans()):  # another lane's element, through shared memory
         value = f"{value} + s[(i + {draw(st.integers(1, 3))}) % BM, j]"
     sign = draw(st.sampled_from(["= ", "= 1 + "]))
-    return ["for i, j in T.Parallel(BM, BN):", f"    {target}[i, j] {sign}{clamped(value)}"]
+    return ["for i, j in T.Parallel(BM, BN):", f"    {target}[i, j] {sign}{clamped(value, LIMIT)}"]
 
 
 @st.composite
@@ -114,7 +105,7 @@ def reductions(draw: Any) -> list[str]:
     target = draw(st.sampled_from(["row", "part"]))
     option = "" if op == "abssum" else f", clear={clear}"  # it always starts anew
     lines = [f"T.reduce_{op}({source}, {target}, dim=1{option})"]
-    bound = clamped(f"{target}[i]")
+    bound = clamped(f"{target}[i]", LIMIT)
     return [*lines, "for i in T.Parallel(BM):", f"    {target}[i] = {bound}"]
 
 
@@ -131,7 +122,7 @@ def moves(draw: Any) -> list[str]:
         return [f"T.copy({x}, C[by * BM, bx * BN])", f"T.copy(C[by * BM, bx * BN], {y})"]
     if kind == "load":
         return [f"T.copy(X[by * BM, bx * BN], {x})"]
-    bound = clamped("s[i, j]")
+    bound = clamped("s[i, j]", LIMIT)
     return [
         f"T.cumsum(s, dim={draw(st.integers(0, 1))}, reverse={draw(st.booleans())})",
         "for i, j in T.Parallel(BM, BN):",
@@ -191,8 +182,8 @@ def main_loops(draw: Any) -> list[str]:
         inside += ["if ko % 2 == 1:", *indented(draw(statements(0)))]
     bound = [
         "for i, j in T.Parallel(BM, BN):",
-        f"    acc[i, j] = {clamped('acc[i, j]')}",
-        f"    t[i, j] = {clamped('t[i, j]')}",
+        f"    acc[i, j] = {clamped('acc[i, j]', LIMIT)}",
+        f"    t[i, j] = {clamped('t[i, j]', LIMIT)}",
     ]
     head = "for ko in T.Pipelined(T.ceildiv(K, BK), num_stages=num_stages):"
     return [head, *indented(inside), *bound]

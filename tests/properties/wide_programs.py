@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from program_text import clamped, indented
 
 LIMIT = 48
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int8")
@@ -96,14 +97,9 @@ class WideProgram:
         return head + lines + FOOTER.format(**names)
 
 
-def indented(lines: list[str]) -> list[str]:
-    """The lines one level deeper."""
-    return [f"    {line}" for line in lines]
-
-
 def bounded(text: str) -> str:
     """The expression kept within `LIMIT`."""
-    return f"T.max(T.min({text}, {LIMIT}), {-LIMIT})"
+    return clamped(text, LIMIT)
 
 
 @st.composite
