@@ -15,6 +15,9 @@ from tilecore.ir.verifier import verify
 from tilecore.ir.visit import walk_stmts
 from tilecore.reference import run
 
+BACKENDS = ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
+"""The reference interpreter, and every backend of this repository."""
+
 
 def body_text(function: Any, kernel: int = 0) -> str:
     """Text of one kernel's body; the program must survive printing and parsing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiling import kernel_on
+from language_support import BACKENDS
 
 import tilecore.language as T
 from tilecore.errors import LanguageError
@@ -34,9 +35,7 @@ def main(
             low[lane] = halves[0]
 
 
-@pytest.mark.parametrize(
-    "backend", ["reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"]
-)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_views_of_own_arrays(backend: str) -> None:
     x = np.random.default_rng(0).integers(-9, 9, LANES).astype(np.int32)
     lane = np.arange(LANES)
@@ -74,7 +73,7 @@ def test_what_lanes_have_of_their_own_has_no_meaning_in_a_nest() -> None:
 
     for function, name in ((of_the_index, "lane"), (of_a_variable, "v"), (of_an_array, "own")):
         program = T.prim_func(function)
-        for backend in ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3"):
+        for backend in BACKENDS:
             with pytest.raises(LanguageError, match=f"depends on {name}, which differs") as caught:
                 kernel_on(backend, program)
             assert caught.value.loc is not None and caught.value.loc.file == __file__

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from compiling import kernel_on
+from language_support import BACKENDS
 
 import tilecore
 import tilecore.language as T
 from tilecore.compat.supply import make_inputs
 from tilecore.errors import ArgumentError, DeviceAssertError, LanguageError, UnsupportedError
 
-BACKENDS = ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
 GROUPS, M, N, K = 3, 40, 48, 72
 Array = Any
 

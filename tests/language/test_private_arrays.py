@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from compiling import kernel_on
+from language_support import BACKENDS, line_of
 
 import tilecore
 import tilecore.language as T
 from tilecore.errors import LanguageError
 
 N = 200
-BACKENDS = ("reference", "cpu_llvm", "cuda_ampere", "cuda_hopper", "rocm_cdna3")
 Array = Any
 
 
@@ -231,7 +231,7 @@ def test_what_iterations_left_is_refused_at_the_line_that_reads(name: str, tmp_p
     path.write_text(text)
     names: dict[str, Any] = {}
     exec(compile(text, str(path), "exec", dont_inherit=True), names)
-    line = next(k for k, one in enumerate(text.splitlines(), 1) if "# here" in one)
+    line = line_of(text, "# here")
     for backend in (None, "cpu_llvm", "cuda_hopper"):
         with pytest.raises(LanguageError, match="is private, and read where") as caught:
             if backend is None:
