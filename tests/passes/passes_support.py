@@ -35,3 +35,9 @@ def kernel_of(program: Program) -> Kernel:
     """The only kernel."""
     (kernel,) = program.kernels
     return kernel
+
+
+def staged(program) -> dict[str, int]:
+    """Fragments that go through shared memory, with their bytes there."""
+    hints = dict(kernel_of(run(program)).hints)
+    return {k.removeprefix("staged."): v for k, v in hints.items() if k.startswith("staged.")}

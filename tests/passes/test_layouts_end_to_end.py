@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from passes_support import kernel_of, run
+from passes_support import staged
 
 import tilecore
 import tilecore.language as T
@@ -13,12 +13,6 @@ from tilecore.errors import LoweringError
 
 def compiled(program):
     return tilecore.compile(program, backend="cuda_ampere", device="emulator")
-
-
-def staged(program) -> dict[str, int]:
-    """Fragments that go through shared memory."""
-    hints = dict(kernel_of(run(program)).hints)
-    return {k.removeprefix("staged."): v for k, v in hints.items() if k.startswith("staged.")}
 
 
 def chained_gemms(policy):

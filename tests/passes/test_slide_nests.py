@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
-from passes_support import kernel_of, run
+from passes_support import staged
 
 import tilecore
 import tilecore.language as T
 
 TARGETS = ["cuda_hopper", "cuda_ampere", "rocm_cdna3"]
 ROWS, COLUMNS = 32, 64
-
-
-def _staged(program) -> set[str]:
-    hints = dict(kernel_of(run(program)).hints)
-    return {key for key in hints if key.startswith("staged.")}
 
 
 def _program(body, out_shape):
@@ -98,7 +93,7 @@ BODIES = [
 @pytest.mark.parametrize(("body", "expected"), BODIES, ids=[body.__name__ for body, _ in BODIES])
 def test_windows_need_no_scratch_and_are_right(body, expected):
     program = _program(body, (ROWS, COLUMNS))
-    assert not _staged(program)
+    assert not staged(program)
     rng = np.random.default_rng(0)
     a, w = (rng.integers(-3, 4, (ROWS, n)).astype(np.float16) for n in (ROWS, COLUMNS))
     for backend in TARGETS if body is halves_one_after_the_other else TARGETS[:1]:
@@ -116,7 +111,7 @@ def behind_the_end(f, B):
 def test_a_window_that_reaches_behind_the_end_gives_the_safe_value_there():
     """No place of the fragment stands for those rows, which are written all the same."""
     program = _program(behind_the_end, (ROWS, COLUMNS))
-    assert _staged(program)
+    assert staged(program)
     a, w = np.eye(ROWS, dtype=np.float16), np.ones((ROWS, COLUMNS), np.float16)
     out = np.full((ROWS, COLUMNS), np.nan, np.float32)
     tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, w, out)
