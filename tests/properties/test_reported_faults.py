@@ -16,6 +16,42 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 
 # --- pipelines --------------------------------------------------------------------------------
 
+ROUNDS, WIDTH = 6, 32
+
+
+@T.macro
+def carry(kind, stays, k, A, B, s, t, f, total):
+    """What a round does after its sums f, with the row s of A that it has brought."""
+    if kind == "write the next round's rows":
+        for i in T.Parallel(WIDTH):
+            A[k + 1, i] = f[i]
+    elif kind == "add to the next round's rows":
+        for i in T.Parallel(WIDTH):
+            T.atomic_add(A[k + 1, i], f[i] + 1)
+    elif kind == "write the rows behind":
+        T.copy(B[k, :], t)
+        for i in T.Parallel(WIDTH):
+            A[k, i] = t[WIDTH - 1 - i]
+    elif kind == "rewrite the copied tile":
+        for i in T.Parallel(WIDTH):
+            s[i] = s[i] + f[WIDTH - 1 - i]
+        if stays:
+            for i in T.Parallel(WIDTH):
+                t[i] = t[i] + s[WIDTH - 1 - i]
+        else:
+            for i in T.Parallel(WIDTH):
+                f[i] = f[i] - s[WIDTH - 1 - i]
+    elif kind == "read the tile last":
+        T.reduce_sum(s, total, dim=0)
+        for i in T.Parallel(WIDTH):
+            f[i] = f[i] + total[0]
+    elif kind == "read rows that the round before wrote":
+        T.copy(B[k, :], t)
+        for i in T.Parallel(WIDTH):
+            f[i] = f[i] + t[WIDTH - 1 - i]
+        if k < ROUNDS - 1:
+            T.copy(f, B[k + 1, :])
+
 
 def carried(kind: str, stages: int, threads: int, stays: bool = True) -> Any:
     """A pipelined loop that reads what an earlier round wrote, or wrote where a later one reads.
@@ -23,57 +59,28 @@ def carried(kind: str, stages: int, threads: int, stays: bool = True) -> Any:
     `stays` says whether the copied tiles are touched outside of the loop, too: copies into tiles
     that are run ahead only where they are not.
     """
-    rounds, width = 6, 32
 
     @T.prim_func
     def main(
-        A: T.Tensor((rounds + 1, width), "float32"),
-        B: T.Tensor((rounds, width), "float32"),
-        out: T.Tensor((width,), "float32"),
+        A: T.Tensor((ROUNDS + 1, WIDTH), "float32"),
+        B: T.Tensor((ROUNDS, WIDTH), "float32"),
+        out: T.Tensor((WIDTH,), "float32"),
     ):
         with T.Kernel(1, threads=threads):
-            s = T.alloc_shared((width,), "float32")
-            t = T.alloc_shared((width,), "float32")
-            f = T.alloc_fragment((width,), "float32")
+            s = T.alloc_shared((WIDTH,), "float32")
+            t = T.alloc_shared((WIDTH,), "float32")
+            f = T.alloc_fragment((WIDTH,), "float32")
             total = T.alloc_fragment((1,), "float32")
             T.clear(f)
             if stays:
                 T.copy(B[0, :], t)  # touched before the loop, in it, and after it
-            for k in T.Pipelined(rounds, num_stages=stages):
+            for k in T.Pipelined(ROUNDS, num_stages=stages):
                 T.copy(A[k, :], s)
-                for i in T.Parallel(width):
+                for i in T.Parallel(WIDTH):
                     f[i] = f[i] * 2 + s[i]
-                if kind == "write the next round's rows":
-                    for i in T.Parallel(width):
-                        A[k + 1, i] = f[i]
-                elif kind == "add to the next round's rows":
-                    for i in T.Parallel(width):
-                        T.atomic_add(A[k + 1, i], f[i] + 1)
-                elif kind == "write the rows behind":
-                    T.copy(B[k, :], t)
-                    for i in T.Parallel(width):
-                        A[k, i] = t[width - 1 - i]
-                elif kind == "rewrite the copied tile":
-                    for i in T.Parallel(width):
-                        s[i] = s[i] + f[width - 1 - i]
-                    if stays:
-                        for i in T.Parallel(width):
-                            t[i] = t[i] + s[width - 1 - i]
-                    else:
-                        for i in T.Parallel(width):
-                            f[i] = f[i] - s[width - 1 - i]
-                elif kind == "read the tile last":
-                    T.reduce_sum(s, total, dim=0)
-                    for i in T.Parallel(width):
-                        f[i] = f[i] + total[0]
-                elif kind == "read rows that the round before wrote":
-                    T.copy(B[k, :], t)
-                    for i in T.Parallel(width):
-                        f[i] = f[i] + t[width - 1 - i]
-                    if k < rounds - 1:
-                        T.copy(f, B[k + 1, :])
+                carry(kind, stays, k, A, B, s, t, f, total)
             if stays:
-                for i in T.Parallel(width):
+                for i in T.Parallel(WIDTH):
                     out[i] = f[i] + t[i] + s[i]
             else:
                 T.copy(f, out)

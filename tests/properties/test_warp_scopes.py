@@ -16,6 +16,64 @@ KINDS = (
 )  # fmt: skip
 
 
+@T.macro
+def work(kind, block, count, s, f, v: T.Ref):
+    """What a block does, some of it by some of its warps."""
+    if kind == "an atomic":
+        with T.ws(0):
+            T.atomic_add(count[0], 1)
+    elif kind == "an atomic of later warps":
+        with T.warps(3, 4):
+            T.atomic_add(count[0], 1)
+    elif kind == "atomics around tiles":
+        with T.ws(1):
+            T.atomic_add(count[0], 1)
+            for i in T.Parallel(64):
+                s[i] = s[i] + 1
+            T.atomic_add(count[1], 2)
+    elif kind == "a loop":
+        with T.ws(0):
+            for k in T.serial(3):
+                for i in T.Parallel(64):
+                    s[i] = s[i] + k
+                T.atomic_add(count[1], k)
+                v = v + 1
+        T.atomic_add(count[2], v)
+    elif kind == "a branch":
+        with T.ws(1):
+            if block > 0:
+                T.copy(s, f)
+                v = 7
+                T.atomic_add(count[3], v)
+            else:
+                T.fill(s, 9)
+    elif kind == "scopes beside each other":
+        with T.ws(0):
+            for i in T.Parallel(64):
+                s[i] = i * 2
+        with T.ws(1):
+            for i in T.Parallel(64):
+                f[i] = s[63 - i]
+        T.atomic_add(count[0], v)
+    elif kind == "a variable's loop":
+        with T.ws(0):
+            while v > 2:
+                v -= 1
+                for i in T.Parallel(64):
+                    s[i] = s[i] + v
+                T.atomic_add(count[1], v)
+    else:
+        v = T.atomic_add(count[0], 1, return_prev=True)
+        while v < 7:
+            with T.ws(0):
+                for i in T.Parallel(64):
+                    f[i] = f[i] + 1
+            T.atomic_add(count[1], v)
+            v = T.atomic_add(count[0], 1, return_prev=True)
+        T.clear(f)
+        v = 0
+
+
 def scoped(kind: str, threads: int) -> Any:
     """Counters, and a tile that scopes work on."""
 
@@ -27,59 +85,7 @@ def scoped(kind: str, threads: int) -> Any:
             v = T.alloc_var("int32", init=5)
             T.fill(s, block)
             T.fill(f, block)
-            if kind == "an atomic":
-                with T.ws(0):
-                    T.atomic_add(count[0], 1)
-            elif kind == "an atomic of later warps":
-                with T.warps(3, 4):
-                    T.atomic_add(count[0], 1)
-            elif kind == "atomics around tiles":
-                with T.ws(1):
-                    T.atomic_add(count[0], 1)
-                    for i in T.Parallel(64):
-                        s[i] = s[i] + 1
-                    T.atomic_add(count[1], 2)
-            elif kind == "a loop":
-                with T.ws(0):
-                    for k in T.serial(3):
-                        for i in T.Parallel(64):
-                            s[i] = s[i] + k
-                        T.atomic_add(count[1], k)
-                        v = v + 1
-                T.atomic_add(count[2], v)
-            elif kind == "a branch":
-                with T.ws(1):
-                    if block > 0:
-                        T.copy(s, f)
-                        v = 7
-                        T.atomic_add(count[3], v)
-                    else:
-                        T.fill(s, 9)
-            elif kind == "scopes beside each other":
-                with T.ws(0):
-                    for i in T.Parallel(64):
-                        s[i] = i * 2
-                with T.ws(1):
-                    for i in T.Parallel(64):
-                        f[i] = s[63 - i]
-                T.atomic_add(count[0], v)
-            elif kind == "a variable's loop":
-                with T.ws(0):
-                    while v > 2:
-                        v -= 1
-                        for i in T.Parallel(64):
-                            s[i] = s[i] + v
-                        T.atomic_add(count[1], v)
-            else:
-                v = T.atomic_add(count[0], 1, return_prev=True)
-                while v < 7:
-                    with T.ws(0):
-                        for i in T.Parallel(64):
-                            f[i] = f[i] + 1
-                    T.atomic_add(count[1], v)
-                    v = T.atomic_add(count[0], 1, return_prev=True)
-                T.clear(f)
-                v = 0
+            work(kind, block, count, s, f, v)
             for i in T.Parallel(64):
                 y[block, i] = s[i] + f[i] + v
 
