@@ -1,6 +1,7 @@
 """Slots of rings counted along: the same numbers as by division, and no division in the loop."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import tilecore.language as T
 from tilecore.compiler import lower, program_of
 from tilecore.ir.expr import Binary, walk
 from tilecore.ir.stmts import For
-from tilecore.ir.visit import exprs_of, walk_stmts
-from tilecore.passes.lowering.count_slots import count_slots
+from tilecore.ir.visit import exprs_of, map_stmts, walk_stmts
+from tilecore.passes.lowering.count_slots import COUNTED, count_slots
 from tilecore.reference import run
 
 
@@ -108,3 +109,21 @@ def test_rings_of_warp_roles(num_stages: int) -> None:
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
     text = lower(matmul, backend="cuda_hopper", device="emulator").source.text
     assert bool(re.search(r"\bint slot\w* = ", text)) is (num_stages != 2)
+
+
+@pytest.mark.parametrize("slots", [2, 4, 8])
+@pytest.mark.parametrize(("first", "base"), [(1, 0), (2, 11)])
+def test_loops_that_ask_for_it_count_powers_of_two(slots: int, first: int, base: int) -> None:
+    before = program_of(numbered(slots, first, 20))
+    body = kernel_of(before).body
+    hinted = map_stmts(
+        body, lambda s: replace(s, hints=((COUNTED, True),)) if isinstance(s, For) else s
+    )
+    before = replace(before, kernels=(replace(kernel_of(before), body=hinted),))
+    after = count_slots(before, context())
+    assert (divisions(before), divisions(after)) == (6, 1)
+    start, results = np.array([base], np.int32), []
+    for program in (before, after):
+        out = np.zeros((20, 6), np.int32)
+        results.append(run(program, {"Base": start, "Y": out}).get("Y", out))
+    np.testing.assert_array_equal(*results)

@@ -168,6 +168,9 @@ class PipelinePlan:
             (`tilecore.passes.stagger`), where the loop has a form for it.
         hold_operands: gemm operands in shared memory that the loop does not change are read into
             registers once, before it.
+        asks_early: where the last contraction runs one iteration late, consumers ask whether the
+            next iteration's data is there before the work in front of their wait for it, and
+            count the slots of all rings along.
     """
 
     num_stages: int
@@ -183,6 +186,7 @@ class PipelinePlan:
     alternates: bool = False
     takes_turns: bool = False
     held_registers: int = 0
+    asks_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

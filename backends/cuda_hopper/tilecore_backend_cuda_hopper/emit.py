@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Mapping
 
@@ -12,17 +13,19 @@ from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import dtype_of
-from tilecore.ir.expr import Call, Const, Expr, binary, const
-from tilecore.ir.layout import FragmentLayout, Layout
+from tilecore.ir.expr import Call, Const, Expr, Load
+from tilecore.ir.layout import FragmentLayout
 from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.ir.windows import Windows, windows_by
 from tilecore.passes.roles.window_copies import LOAD_WINDOWS
+from tilecore.passes.scopes import with_hint
 from tilecore.passes.turns.teams import teams_of
 from tilecore.target import Target
+from tilecore_backend_cuda_hopper.descriptors import HOLDS, descriptor_text, held_declarations
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map, map_of_windows
-from tilecore_backend_cuda_hopper.layout import LINE_BYTES, descriptor_facts
+from tilecore_backend_cuda_hopper.layout import LINE_BYTES
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
 from tilecore_backend_cuda_hopper.overlap import register_counts, words_declared
 from tilecore_backend_cuda_hopper.store import PANEL_BYTES, SLOTS, accumulator_tile
@@ -46,6 +49,12 @@ DIALECT = Dialect(namespaces=frozenset({"ampere", "hopper"}))
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:
     """The program's text, with tensor maps as parameters and its wgmma functions as a header."""
+    if dict(options.extra).get(HOLDS):
+        kernels = (
+            dataclasses.replace(kernel, hints=with_hint(kernel.hints, HOLDS, True))
+            for kernel in program.kernels
+        )
+        program = dataclasses.replace(program, kernels=tuple(kernels))
     source = emit_program(program, target, options, DIALECT, extra=_extra)
     instructions = sorted(
         {
@@ -158,6 +167,13 @@ def _barrier(name: str) -> EmitRule:
     return rule
 
 
+def _barrier_test(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    there, place, parity = stmt.args
+    call = f"hopper::barrier_test({_region(printer, place)}, {_expr(printer, parity)})"
+    assert isinstance(there, Region)
+    return f"{printer.expressions.text(Load(there.buffer, there.starts))} = {call};"
+
+
 def _publish_barriers(printer: KernelPrinter, stmt: Intrinsic) -> str:
     """The lane that sets barriers up also has the maps fetched: their first use waits less."""
     fetches = "".join(f"hopper::prefetch({one.name}); " for one in _maps_of(printer).values())
@@ -250,7 +266,8 @@ def _registers(which: int) -> EmitRule:
         counts = register_counts(groups, kernel.cluster[0], words_declared(kernel))
         if counts is None:
             return "// registers stay as they were at launch"
-        return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();"
+        held = held_declarations(kernel) if which else ""
+        return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();{held}"
 
     return rule
 
@@ -299,7 +316,7 @@ def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
             continue
         mn_major = bool(hints[f"{side}_mn_major"])
         transposes.append(str(int(mn_major)))
-        operands.append(_descriptor(printer, region, rest.pop(0), mn_major))
+        operands.append(descriptor_text(printer, region, rest.pop(0), mn_major))
     (accumulate,) = rest
     source = "rs" if instruction.a_in_registers else "ss"
     template = f"<{', '.join(transposes)}>" if kind.has_transpose else ""
@@ -308,22 +325,6 @@ def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
     taken = f"part<{count}>" if per_word == 1 else f"part_words<{count // per_word}>"
     d = f"hopper::{taken}({_region(printer, c)})"
     return f"{call}({d}, {', '.join(operands)}, {_expr(printer, accumulate)});"
-
-
-def _descriptor(printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool) -> str:
-    layout = printer.kernel.layout_of(region.buffer)
-    assert isinstance(layout, Layout) and isinstance(step, Expr)
-    leading, stride, swizzle = descriptor_facts(
-        layout, region.dtype, mn_major, region.buffer.name, region.buffer.loc
-    )
-    # The descriptor of the buffer itself is the same everywhere: it is made once, before all loops.
-    text = f"hopper::descriptor({region.buffer.name}, {leading}, {stride}, {swizzle})"
-    for elements in (region.starts[0], step):
-        if isinstance(elements, Const) and elements.value == 0:
-            continue
-        bytes_on = printer.expressions.text(binary("mul", elements, const(region.dtype.bytes)))
-        text = f"hopper::advance({text}, {bytes_on})"
-    return text
 
 
 def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -357,6 +358,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "barrier.arrive_each": _arrive_each,
         "barrier.expect": _barrier("barrier_expect"),
         "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
+        "barrier.test": _barrier_test,
         "barrier.wait": _barrier("barrier_wait"),
         "bulk.load": _bulk_load,
         LOAD_WINDOWS: _bulk_load_windows,

@@ -8,6 +8,8 @@
 A division by a number that is no power of two is a chain of multiplications, and in loops of warp
 roles the next matrix work waits for the slot that comes out of it. Steps at a distance of one hand
 their values on. A lane-level pass; other loops stay as they are, where every register may count.
+Loops with the hint `counted` have all their rings counted, so that what finds a slot is done at the
+end of the step before it, where other work hides it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from tilecore.ir.visit import bound_vars, exprs_of, map_exprs, map_stmts, walk_s
 from tilecore.passes.scopes import Names, kernel_ranges, per_kernel, rewrite_block
 
 DIVISIONS = ("floormod", "floordiv")
+COUNTED = "counted"
+"""Hint of a loop: rings whose slots are a power of two are counted along, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,10 @@ def _counted(loop: For, names: Names, ranges: Ranges) -> Block | None:
     if any(isinstance(stmt, Continue) for stmt in walk_stmts(loop.body)):
         return None  # would pass over the counting at the end
     changing = {var for stmt in walk_stmts((loop,)) for var in bound_vars(stmt)}
+    all_rings = bool(dict(loop.hints).get(COUNTED))
     rings: dict[tuple[object, int], _Ring] = {}
     for node in _divisions(loop.body):
-        found = _place(node, loop.var, changing, ranges)
+        found = _place(node, loop.var, changing, ranges, all_rings)
         if found is not None:
             rest, distance, slots = found
             ring = rings.setdefault((frozenset(rest), slots), _Ring(rest, slots))
@@ -130,13 +135,15 @@ def _divisions(body: Block) -> list[Binary]:
 
 
 def _place(
-    node: Binary, var: Var, changing: set[Var], ranges: Ranges
+    node: Binary, var: Var, changing: set[Var], ranges: Ranges, all_rings: bool
 ) -> tuple[tuple[tuple[Expr, int], ...], int, int] | None:
-    """(invariant terms, distance, divisor) of a division that goes round a ring with the loop."""
+    """(invariant terms, distance, divisor) of a division that goes round a ring with the loop; of
+    those by powers of two only with `all_rings`."""
     if not isinstance(node.b, Const):
         return None
     slots = int(node.b.value)
-    if slots < 3 or slots & (slots - 1) == 0 or var not in free_vars(node.a):
+    is_power = slots & (slots - 1) == 0
+    if slots < 2 or (is_power and not all_rings) or var not in free_vars(node.a):
         return None
     form = ranges.regrouped(node.a)  # no number of steps wraps
     terms = dict(form.terms)
@@ -170,5 +177,8 @@ def _next_values(ring: _Ring) -> list[Stmt]:
         more = binary("add", Load(turn, ()), const(1))
         result.append(Store(turn, (), Select(last, more, Load(turn, ()), int32)))
         more = binary("add", Load(slot, ()), const(1))
-        result.append(Store(slot, (), Select(last, const(0), more, int32)))
+        again: Expr = Select(last, const(0), more, int32)
+        if ring.slots & (ring.slots - 1) == 0:
+            again = binary("bitand", more, const(ring.slots - 1))
+        result.append(Store(slot, (), again))
     return result

@@ -16,7 +16,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from tilecore.hooks.records import PipelinePlan
-from tilecore.ir.buffers import Scope
+from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Expr, Load, Var, binary, const, walk
 from tilecore.ir.stmts import (
     Allocate,
@@ -38,6 +39,7 @@ from tilecore.ir.visit import (
     substitute_block,
     walk_stmts,
 )
+from tilecore.passes.lowering.count_slots import COUNTED
 from tilecore.passes.lowering.skip_scaling import FACTORS_APART
 from tilecore.passes.roles.ring import Group
 from tilecore.passes.roles.schedule_pieces import (
@@ -76,7 +78,7 @@ def delayed_loop(
 ) -> list[Stmt]:
     """The delayed schedule of a loop, and what must stand around it; empty if it has none."""
     parts = _delayed_parts(loop, groups, plan, runs_beside)
-    return [] if parts is None else _delayed(loop, parts, names, steps)
+    return [] if parts is None else _delayed(loop, parts, names, steps, plan.asks_early)
 
 
 def delayed_tile(
@@ -226,7 +228,9 @@ def _is_fixed(gemm: Gemm, bound: set[str]) -> bool:
     )
 
 
-def _delayed(loop: For, parts: _Delayed, names: Names, steps: Steps) -> list[Stmt]:
+def _delayed(
+    loop: For, parts: _Delayed, names: Names, steps: Steps, asks_early: bool
+) -> list[Stmt]:
     ring = parts.last_group.ring
     counter = ring.counter
     dtype = counter.dtype
@@ -236,13 +240,15 @@ def _delayed(loop: For, parts: _Delayed, names: Names, steps: Steps) -> list[Stm
     extent = loop.extent if steps.taken is None else steps.taken
     exists = binary("gt", extent, zero)
 
-    def iteration(at: Expr, delayed: bool) -> Block:
-        return _iteration(parts, at, extent, base, delayed, steps.after_first)
+    def iteration(at: Expr, delayed: bool, there: Buffer | None = None) -> Block:
+        return _iteration(parts, at, extent, base, delayed, steps.after_first, there)
 
+    there = names.buffer("there", (1,), int32, Scope.LOCAL) if asks_early else None
     rest = For(
         counter, one, binary("sub", extent, one), one,
-        (*loop_value(loop, counter), *iteration(counter, delayed=True)),
-        LoopKind.SERIAL, None, loop.hints, loop.loc,
+        (*loop_value(loop, counter), *iteration(counter, True, there)),
+        LoopKind.SERIAL, None,
+        with_hint(loop.hints, COUNTED, True) if asks_early else loop.hints, loop.loc,
     )  # fmt: skip
     first = substitute_block(iteration(zero, delayed=False), {loop.var: loop.start})
     first = renamed(first, names)
@@ -254,7 +260,9 @@ def _delayed(loop: For, parts: _Delayed, names: Names, steps: Steps) -> list[Stm
     )
     if again:
         final = (*final, ring.release(last_step, 0))
-    result: list[Stmt] = [*parts.allocates, If(exists, first, steps.after_first), rest]
+    result: list[Stmt] = [*parts.allocates, If(exists, first, steps.after_first)]
+    result += [] if there is None else [Allocate(there)]
+    result.append(rest)
     result.append(If(exists, final))
     if steps.taken is not None:
         result.append(_released(loop, parts, names, base, steps.taken))
@@ -272,11 +280,13 @@ def _released(loop: For, parts: _Delayed, names: Names, base: Expr, taken: Expr)
 
 
 def _iteration(
-    parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: bool, after_first: Block = ()
-) -> Block:
+    parts: _Delayed, at: Expr, extent: Expr, base: Expr, delayed: bool, after_first: Block,
+    there: Buffer | None,
+) -> Block:  # fmt: skip
     """One iteration; `delayed` says that the iteration before left its last gemm undone.
 
-    Slots and turns of the rings follow the number of the step, ``base + at``.
+    Slots and turns of the rings follow the number of the step, ``base + at``. `there` takes the
+    answer where the next step's data is asked for early.
     """
     dtype = at.dtype  # type: ignore[attr-defined]
     one = const(1, dtype)
@@ -294,15 +304,22 @@ def _iteration(
     result.append(wait_for(1 if delayed else 0, parts.first))
     if first_ring is not None:
         result.append(first_ring.release(step, 0))
+    after = binary("add", at, one)
+    last = binary("ge", after, extent)
+    if first_ring is not None and there is not None:
+        result.append(first_ring.test_full(binary("add", base, after), there))
     result += parts.early
     result.append(Intrinsic("contraction.settle", (parts.first.c,)))
-    after = binary("add", at, one)
     wait: Block = ()
-    if first_ring is not None:
-        # Needed at the begin of the next iteration; as a branch it keeps the work above in front
-        # of the wait below.
+    # Needed at the begin of the next iteration; as a branch it keeps the work above in front of
+    # the wait below.
+    if first_ring is not None and there is not None:
+        known = binary("or", binary("ne", Load(there, (const(0),)), const(0)), last)
+        result.append(first_ring.wait_full_unless(binary("add", base, after), known))
+        result += [If(last, after_first)] if after_first else []
+    elif first_ring is not None:
         wait = (first_ring.wait_full(binary("add", base, after)),)
-    if wait or after_first:
+    if wait or (after_first and there is None):
         result.append(If(binary("lt", after, extent), wait, after_first))
     if delayed:
         result.append(wait_for(0, parts.last, with_a=True))

@@ -69,6 +69,15 @@ class Ring:
         """Until the data of iteration `step` is there."""
         return Intrinsic("barrier.wait", (self.full_at(step), self.turn(step, 0)))
 
+    def test_full(self, step: Expr, there: Buffer) -> Stmt:
+        """Ask, without waiting, whether the data of iteration `step` is there: not 0 if it is."""
+        at = (self.full_at(step), self.turn(step, 0))
+        return Intrinsic("barrier.test", (point(there, const(0)), *at))
+
+    def wait_full_unless(self, step: Expr, known: Expr) -> Stmt:
+        """Until the data of iteration `step` is there; `known` says that it is, or not needed."""
+        return Intrinsic("barrier.wait", (self.full_at(step), self.turn(step, 0), known))
+
     def wait_empty(self, step: Expr) -> Stmt:
         """Until the slot of iteration `step` is free; true at once the first time round."""
         place = point(self.empty, self.slot_of(step))

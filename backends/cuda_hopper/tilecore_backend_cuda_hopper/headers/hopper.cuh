@@ -136,6 +136,26 @@ TC_DEVICE void mbarrier_wait(u32 barrier, u32 phase) {
       "r"(phase)
       : "memory");
 }
+// The same where `known` does not say already that it has.
+TC_DEVICE void mbarrier_wait_unless(u32 known, u32 barrier, u32 phase) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p bra wait_done;\n"
+      "wait_again:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra wait_done;\nbra wait_again;\nwait_done:\n}" ::"r"(barrier),
+      "r"(phase), "r"(known)
+      : "memory");
+}
+// Whether the phase with this parity has completed; never waits, as `try_wait` may.
+TC_DEVICE bool mbarrier_test(u32 barrier, u32 phase) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(phase)
+      : "memory");
+  return done != 0;
+}
 
 // ---------------------------------------------------------------- wgmma
 enum class Swizzle : u32 { kNone = 0, k128B = 1, k64B = 2, k32B = 3 };

@@ -48,6 +48,12 @@ inline void barrier_arrive_expect(tc::shared_pointer<uint64_t> p, int bytes, TC_
 inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
   tc::emulator::transaction_wait(p.place, parity, text_line);
 }
+inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, bool known, TC_HERE) {
+  if (!known) tc::emulator::transaction_wait(p.place, parity, text_line);
+}
+inline bool barrier_test(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
+  return tc::emulator::transaction_test(p.place, parity, text_line);
+}
 
 template <int blocks>
 inline void barrier_arrive_each(tc::shared_pointer<uint64_t> p, TC_HERE) {
@@ -142,6 +148,7 @@ inline u64 descriptor(tc::shared_pointer<T> tile, u32 leading_bytes, u32 stride_
   return u64((tc::shared_address(tile) & 0x3ffff) >> 4) | u64((leading_bytes & 0x3ffff) >> 4) << 16 |
          u64((stride_bytes & 0x3ffff) >> 4) << 32 | u64(swizzle) << 62;
 }
+inline u64 hold(u64 descriptor) { return descriptor; }
 inline u64 advance(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
 
 template <int n, class T>

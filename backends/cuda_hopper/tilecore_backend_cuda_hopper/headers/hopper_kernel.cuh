@@ -33,6 +33,13 @@ TC_DEVICE void barrier_expect(uint64_t* barrier, int bytes) {
 TC_DEVICE void barrier_wait(uint64_t* barrier, int parity) {
   tc::mbarrier_wait(tc::shared_address(barrier), parity);
 }
+// The same where `known` says that the phase has completed, or that nobody needs it.
+TC_DEVICE void barrier_wait(uint64_t* barrier, int parity, bool known) {
+  tc::mbarrier_wait_unless(known, tc::shared_address(barrier), parity);
+}
+TC_DEVICE bool barrier_test(uint64_t* barrier, int parity) {
+  return tc::mbarrier_test(tc::shared_address(barrier), parity);
+}
 
 // One arrival of the warp on the barrier at this place in each of the cluster's blocks.
 template <int blocks>
@@ -130,6 +137,10 @@ template <class T>
 TC_DEVICE u64 descriptor(T* tile, u32 leading_bytes, u32 stride_bytes, int swizzle) {
   return tc::matrix_descriptor(tc::shared_address(tile), leading_bytes, stride_bytes,
                                tc::Swizzle(swizzle));
+}
+// The same value, said to be one of the warp: it stays in a uniform register and is not made again.
+TC_DEVICE u64 hold(u64 descriptor) {
+  return (descriptor & 0xffffffff00000000ull) | u32(tc::uniform(int(u32(descriptor))));
 }
 TC_DEVICE u64 advance(u64 descriptor, u32 bytes) { return tc::descriptor_advance(descriptor, bytes); }
 

@@ -1,0 +1,77 @@
+"""Matrix descriptors of operands in shared memory as text, and where their words are kept.
+
+A descriptor of a slot is that of the whole buffer, advanced. The assembler makes the buffer's own
+one again in every step, a chain of four instructions in front of the first product. Where a kernel
+`HOLDS` them, consumers make them once, as values of the warp, and each step only adds the slot.
+"""
+
+from __future__ import annotations
+
+from tilecore.codegen.simt.emitter import KernelPrinter
+from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.expr import Const, Expr, binary, const
+from tilecore.ir.layout import Layout
+from tilecore.ir.program import Kernel
+from tilecore.ir.stmts import Intrinsic
+from tilecore.ir.visit import walk_stmts
+from tilecore.passes.turns.teams import teams_of
+from tilecore_backend_cuda_hopper.layout import descriptor_facts
+
+HOLDS = "holds_descriptors"
+"""Option of `CompileOptions.extra`, off by default, and hint of a kernel: its consumers keep the
+descriptors of shared buffers in registers."""
+
+
+def descriptor_text(
+    printer: KernelPrinter, region: Region, step: Expr | Region, mn_major: bool
+) -> str:
+    """The descriptor of an operand's tile, `step` elements further on."""
+    assert isinstance(step, Expr)
+    # The descriptor of the buffer itself is the same everywhere: it is made once, before all loops.
+    text = _whole(printer.kernel, region, mn_major)
+    text = _held(printer.kernel).get(text, text)
+    for elements in (region.starts[0], step):
+        if isinstance(elements, Const) and elements.value == 0:
+            continue
+        bytes_on = printer.expressions.text(binary("mul", elements, const(region.dtype.bytes)))
+        text = f"hopper::advance({text}, {bytes_on})"
+    return text
+
+
+def held_declarations(kernel: Kernel) -> str:
+    """What stands at the begin of the consumers' role: one declaration for each held descriptor."""
+    return "".join(
+        f" const auto {name} = hopper::hold({text});" for text, name in _held(kernel).items()
+    )
+
+
+def _whole(kernel: Kernel, region: Region, mn_major: bool) -> str:
+    """The descriptor of the buffer that a region lies in."""
+    buffer = region.buffer
+    layout = kernel.layout_of(buffer)
+    assert isinstance(layout, Layout)
+    facts = descriptor_facts(layout, region.dtype, mn_major, buffer.name, buffer.loc)
+    return f"hopper::descriptor({buffer.name}, {', '.join(map(str, facts))})"
+
+
+def _held(kernel: Kernel) -> dict[str, str]:
+    """Names of the held descriptors, by their text; none where warps have no single role for all
+    products."""
+    roles = [s for s in walk_stmts(kernel.body) if _is(s, "registers.more")]
+    if not dict(kernel.hints).get(HOLDS) or len(roles) != 1 or teams_of(kernel) > 1:
+        return {}
+    texts: dict[str, str] = {}
+    for stmt in walk_stmts(kernel.body):
+        if not isinstance(stmt, Intrinsic) or not stmt.op.startswith("mma.wgmma_"):
+            continue
+        hints = dict(stmt.hints)
+        shared = [a for a in stmt.args[1:] if isinstance(a, Region)]
+        for side, region in zip(("a", "b"), shared, strict=False):
+            if region.buffer.scope is Scope.SHARED:
+                text = _whole(kernel, region, bool(hints[f"{side}_mn_major"]))
+                texts.setdefault(text, f"{region.buffer.name}__words_{len(texts)}")
+    return texts
+
+
+def _is(stmt: object, op: str) -> bool:
+    return isinstance(stmt, Intrinsic) and stmt.op == op
