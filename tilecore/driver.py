@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from tilecore.compiler import Lowered, lower, program_of, with_outputs
 from tilecore.errors import BackendError
+from tilecore.forking import FreshLock
 from tilecore.hooks.manager import Hooks, hooks_of
 from tilecore.hooks.records import Artifact, CompileOptions, KernelResources, Launcher
 from tilecore.ir.program import Program
@@ -18,7 +18,7 @@ from tilecore.target import Target
 from tilecore.targets import choose_target
 
 _memory: dict[tuple[object, ...], CompiledKernel] = {}
-_guard = threading.Lock()
+_guard = FreshLock()
 _disk = KernelCache()
 _REMEMBERED = 1024  # kernels kept in memory; beyond it the oldest are forgotten
 

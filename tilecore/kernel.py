@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
 from tilecore.compiler import Lowered
 from tilecore.errors import LaunchError
+from tilecore.forking import FreshLock
 from tilecore.hooks.manager import hooks_of
 from tilecore.hooks.records import Artifact, KernelResources, Launcher
 from tilecore.ir.program import Program
@@ -48,7 +48,7 @@ class CompiledKernel(functools.partial[Any]):
         self._lowered = lowered
         self.artifact = artifact
         self._load = load
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
         self._caller: KernelCaller | None = None
         self._enter_at(self._first_call)
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
-import threading
 from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from tilecore.errors import BackendError
+from tilecore.forking import FreshLock
 from tilecore.hooks import specs
 from tilecore.target import Target
 
 ENTRY_POINT_GROUP = "tilecore.backends"
 
 _registered: dict[str, object] = {}
-_lock = threading.RLock()
+_lock = FreshLock()
 
 
 def register_backend(name: str, plugin: object) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock, Timeout
 
+from tilecore.forking import FreshLock
 from tilecore.runtime.entry import CacheEntry, CorruptEntry
 
 DEFAULT_MAX_BYTES = 2 * 2**30
@@ -55,7 +55,7 @@ class KernelCache:
         self._max_bytes = max_bytes
         self._enabled = enabled
         self._known_bytes: int | None = None  # size of the entries, by our last look
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
 
     @property
     def root(self) -> Path:

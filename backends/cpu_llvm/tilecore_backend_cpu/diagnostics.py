@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 
 import numpy as np
 
 from tilecore.errors import UnsupportedError
+from tilecore.forking import FreshLock
 from tilecore.ir.buffers import Region
 from tilecore.ir.dtypes import DType, dtype_of, numpy_dtype
 from tilecore.ir.expr import Load
@@ -29,7 +29,7 @@ _PRINT_TYPE = ctypes.CFUNCTYPE(
 )
 _ASSERT_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 _failures: list[str] = []
-_lock = threading.Lock()
+_lock = FreshLock()
 
 
 def _print(message: bytes, dtype_name: bytes, data: int, rank: int, shape: int) -> None:

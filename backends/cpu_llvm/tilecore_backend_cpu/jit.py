@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,10 +12,16 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from tilecore.forking import FreshLock, hold_around_forks, no_fork
+
 from .host import HostCpu, detect_host
 
-_lock = threading.Lock()
+_lock = FreshLock()
 _library_numbers = itertools.count()
+
+# LLVM's binding takes its own lock around every call, also for what is disposed of at any time.
+_llvm_lock = llvm.ffi.lib._lock
+hold_around_forks(_llvm_lock.__enter__, lambda: _llvm_lock.__exit__(None, None, None))
 
 
 @lru_cache(maxsize=1)
@@ -69,14 +74,14 @@ def _optimise(text: str, machine: Any) -> Any:
 def compile_object(text: str, cpu: HostCpu | None = None, triple: str | None = None) -> bytes:
     """Compile a module to position-independent object code (bytes fit for a disk cache)."""
     machine = target_machine(cpu or detect_host(), triple)
-    with _lock:
+    with no_fork(), _lock:
         return machine.emit_object(_optimise(text, machine))
 
 
 def compile_assembly(text: str, cpu: HostCpu | None = None, triple: str | None = None) -> str:
     """Compile a module to assembly text, for reading and for tests of other CPUs."""
     machine = target_machine(cpu or detect_host(), triple)
-    with _lock:
+    with no_fork(), _lock:
         return machine.emit_assembly(_optimise(text, machine))
 
 
@@ -110,7 +115,7 @@ def load_object(
     code: bytes, exports: Sequence[str], imports: dict[str, int] | None = None
 ) -> LoadedCode:
     """Link object code into the process. `imports` binds undefined symbols to addresses."""
-    with _lock:
+    with no_fork(), _lock:
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (imports or {}).items():
             library.import_symbol(name, address)

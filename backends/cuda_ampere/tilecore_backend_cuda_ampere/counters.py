@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from tilecore.errors import LaunchError
+from tilecore.forking import FreshLock
 
 PAGE_WORDS = 16384
 WORD_BYTES = 4
@@ -31,7 +32,7 @@ class TileCounters(dict[int, int]):
         super().__init__()
         self._driver = driver
         self._device = device
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
         self._threads = threading.local()
         self._free = range(0)
         self._page()

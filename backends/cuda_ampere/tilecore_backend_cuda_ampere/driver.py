@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from tilecore.errors import LaunchError
+from tilecore.forking import FreshLock
 
 LaunchEx = Callable[[Any, Any, Any, Any], int]
 """``cuLaunchKernelEx(config, function, parameters, extra) -> CUresult``, taking ctypes pointers."""
@@ -63,7 +63,7 @@ class Driver:
                 hint='install the driver, or run with device="emulator"',
             ) from error
         self._contexts: dict[int, Any] = {}
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
 
     @property
     def launch_kernel_ex(self) -> LaunchEx:

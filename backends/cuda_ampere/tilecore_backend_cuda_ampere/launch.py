@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from tilecore.errors import LaunchError, ResourceError
+from tilecore.forking import FreshLock
 from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
@@ -60,7 +61,7 @@ class CudaLauncher:
         self._target = target
         self._functions: dict[int, tuple[int, ...]] = {}
         self._modules: list[Any] = []
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
         self.scalars = grid_scalars(program)
         given = launch_sizes(program)
         self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilecore.emulator import header_directory
 from tilecore.errors import ResourceError, ToolchainError
+from tilecore.forking import no_fork
 from tilecore.hooks.records import Artifact, CompileOptions, Source, ToolchainInfo
 from tilecore.runtime.fingerprint import package_fingerprint
 from tilecore.target import Target
@@ -107,6 +108,11 @@ def _spilled(artifact: Artifact) -> int:
 
 def _compile(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
     """One run of NVRTC."""
+    with no_fork():
+        return _run_nvrtc(source, text, arguments)
+
+
+def _run_nvrtc(source: Source, text: str, arguments: Sequence[str]) -> Artifact:
     nvrtc = _nvrtc()
     program = _checked(
         nvrtc.nvrtcCreateProgram(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilecore.errors import LaunchError
+from tilecore.forking import FreshLock
 from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.program import Program
@@ -71,7 +72,7 @@ class HipLauncher:
         given = launch_sizes(program)
         self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)
         self._loaded: dict[int, tuple[Any, ...]] = {}
-        self._guard = threading.Lock()
+        self._guard = FreshLock()
         self._memory = threading.local()
 
     def bind(self, sizes: Sizes, device: int) -> BoundLaunch:

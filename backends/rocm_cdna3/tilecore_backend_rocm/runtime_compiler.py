@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecore.errors import ToolchainError
+from tilecore.forking import no_fork
 
 from .compilers import MISSING
 
@@ -40,7 +41,8 @@ def compile_text(
     program = _checked(hiprtc.hiprtcCreateProgram(text.encode(), b"kernel.hip", 0, None, None))
     options = [f"--offload-arch={arch}", *flags, *(f"-I{folder}" for folder in folders)]
     encoded = [option.encode() for option in options]
-    (status,) = hiprtc.hiprtcCompileProgram(program, len(encoded), encoded)
+    with no_fork():
+        (status,) = hiprtc.hiprtcCompileProgram(program, len(encoded), encoded)
     log = _read(hiprtc.hiprtcGetProgramLogSize, hiprtc.hiprtcGetProgramLog, program)
     report = log.decode(errors="replace").rstrip("\0").strip()
     if int(status) != 0:

@@ -1,4 +1,5 @@
 // The C interface that run.py calls: run a launch, hand back a report as JSON.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ class WorkerPool {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(worker));
   }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;
@@ -37,6 +40,11 @@ static WorkerPool& pool() {
   static WorkerPool* const pool = new WorkerPool;  // never destroyed: threads may outlive main
   return *pool;
 }
+
+// Made when the library is loaded. A fork holds the pool's mutex: a child of a process in which
+// another thread just took a worker would wait for it forever.
+[[maybe_unused]] static const int held_around_forks =
+    pthread_atfork([] { pool().lock(); }, [] { pool().unlock(); }, [] { pool().unlock(); });
 
 static void run_worker(Launch& launch, int64_t units) {
   std::unique_ptr<Worker> owned = pool().take();
