@@ -24,6 +24,7 @@ from tilecore.passes.lowering.plain_divisions import plain_divisions
 from tilecore.passes.mark_scheduled import mark_scheduled
 from tilecore.passes.normalize_tiles import normalize_tiles
 from tilecore.passes.overlap_launches import overlap_launches
+from tilecore.passes.own_barriers import own_barriers
 from tilecore.passes.per_lane.lane_branches import lane_branches
 from tilecore.passes.per_lane.lane_tiles import lane_tiles
 from tilecore.passes.pipeline_loops import pipeline_loops
@@ -57,6 +58,7 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
     pipeline_loops,
     async_copies,
     stage_stores,
+    own_barriers,
     plan_shared_memory,
     insert_barriers,
     publish_writes,

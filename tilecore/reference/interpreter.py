@@ -28,6 +28,7 @@ from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.expr import Expr, Var, dtype_of_expr
 from tilecore.ir.lane_dependence import WARP
 from tilecore.ir.visit import walk_stmts
+from tilecore.ir.waiting import refuse_waits_out_of_order
 from tilecore.ir.windows import WINDOWS, nest
 from tilecore.reference.evaluate import LANE, Frame, evaluate, refuse_outside
 from tilecore.reference.host_memory import array_at
@@ -85,7 +86,9 @@ class Interpreter:
         Raises:
             EmulatorFault: the program does something undefined.
             DeviceAssertError: an assertion of the program failed.
+            UnsupportedError: warps wait for what comes later in the program.
         """
+        refuse_waits_out_of_order(body)
         mask = ACTIVE
         if uses_lanes(body):
             self.frame.domain = (self.threads,)
@@ -199,7 +202,7 @@ class Interpreter:
 
     def _warp_scope(self, stmt: S.WarpScope, mask: Array) -> None:
         inner = [s.op for s in walk_stmts(stmt.body) if isinstance(s, S.Intrinsic)]
-        if "barrier.wait" in inner or "named_barrier.sync" in inner:
+        if "named_barrier.sync" in inner:
             raise UnsupportedError("the reference cannot execute warps that wait for each other")
         if self.frame.domain:
             warp = np.arange(self.threads) // WARP

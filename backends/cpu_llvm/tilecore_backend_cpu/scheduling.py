@@ -16,6 +16,7 @@ from tilecore.ir.layout import Layout, Mode
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Alias, Allocate, Copy, Fill, Gemm, Intrinsic, Stmt
 from tilecore.ir.visit import exprs_of, regions_of, walk_stmts
+from tilecore.ir.waiting import refuse_waits_out_of_order
 from tilecore.passes.per_lane.lanes_in_turn import lanes_in_turn
 
 from .gemm_kernels import GemmPlan, plan_gemm
@@ -84,7 +85,13 @@ def layout_of(layouts: Mapping[str, Layout], buffer: Buffer) -> Layout:
 
 
 def schedule_program(program: Program, cpu: HostCpu) -> Program:
-    """Lanes of programs written per lane run in turn; every kernel gets its layouts."""
+    """Lanes of programs written per lane run in turn; every kernel gets its layouts.
+
+    Raises:
+        UnsupportedError: warps wait for what comes later in the program.
+    """
+    for kernel in program.kernels:
+        refuse_waits_out_of_order(kernel.body)
     program = lanes_in_turn(program)
     kernels = []
     for kernel in program.kernels:

@@ -65,6 +65,14 @@ def _async_copy(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"ampere::copy_async<{count}, {prefetch}>({arguments});"
 
 
+def _barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    place, *rest = stmt.args
+    assert isinstance(place, Region)
+    texts = [printer.region(place)]
+    texts += [printer.expressions.text(arg) for arg in rest if isinstance(arg, Expr)]
+    return f"ampere::{stmt.op.replace('.', '_')}({', '.join(texts)});"
+
+
 def _lop3(printer: ExpressionPrinter, call: Call) -> str:
     *values, table = call.args
     assert isinstance(table, Const)
@@ -81,6 +89,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "ampere.stmatrix_trans": _stmatrix,
         "ampere.to_tf32": function_rule("ampere::to_tf32"),
         "async.copy": _async_copy,
+        **dict.fromkeys(("barrier.init", "barrier.arrive", "barrier.wait"), _barrier),
         "lane.at_use": function_rule("ampere::at_use"),
         "cuda.prmt": function_rule("ampere::prmt"),
         "cuda.lop3": _lop3,

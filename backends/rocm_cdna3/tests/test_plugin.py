@@ -34,10 +34,11 @@ def test_source_is_emitted_for_wavefronts_of_64() -> None:
     assert "TC_KERNEL(64, 0) copy(" in lowered.source.text
 
 
-def test_named_barriers_are_refused() -> None:
-    barrier = Intrinsic("named_barrier.sync", (const(1), const(64)))
+@pytest.mark.parametrize(("number", "lanes"), [(16, 64), (-1, 64), (1, 32), (1, 96), (1, 0)])
+def test_named_barriers_are_numbers_of_whole_wavefronts(number: int, lanes: int) -> None:
+    barrier = Intrinsic("named_barrier.sync", (const(number), const(lanes)))
     kernel = dataclasses.replace(PROGRAM.kernels[0], body=(*BODY, barrier))
-    with pytest.raises(UnsupportedError, match="one barrier a workgroup"):
+    with pytest.raises(UnsupportedError, match="constant number|whole wavefronts"):
         tilecore.lower(dataclasses.replace(PROGRAM, kernels=(kernel,)), "rocm_cdna3")
 
 

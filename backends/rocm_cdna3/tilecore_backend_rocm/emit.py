@@ -13,7 +13,7 @@ from tilecore.codegen.simt.expressions import function_rule
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Const
+from tilecore.ir.expr import Const, Expr
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.stmts import Intrinsic, Stmt
 from tilecore.ir.visit import walk_stmts
@@ -21,6 +21,7 @@ from tilecore.passes.async_copies import IN_LANE_ORDER
 from tilecore.passes.scopes import with_hint
 from tilecore.target import Target
 
+from .meetings import ARRIVE, MEET
 from .mma import ATOMS
 from .occupancy import planned_blocks
 from .xcd import XCDS, block_chunk
@@ -91,13 +92,20 @@ def _phases(name: str) -> EmitRule:
     return rule
 
 
-def _no_named_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    raise UnsupportedError(
-        f"{printer.target} has one barrier a workgroup, which all of its lanes must reach",
-        got=stmt.op,
-        hint="use T.sync_threads() without arguments",
-        loc=stmt.loc,
-    )
+def _own_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    place, *rest = stmt.args
+    assert isinstance(place, Region)
+    texts = [printer.region(place)]
+    texts += [printer.expressions.text(arg) for arg in rest if isinstance(arg, Expr)]
+    return f"cdna3::{stmt.op.replace('.', '_')}({', '.join(texts)});"
+
+
+def _meet(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    place, number, lanes = stmt.args
+    assert isinstance(place, Region) and isinstance(number, Expr) and isinstance(lanes, Expr)
+    waits = "true" if stmt.op == MEET else "false"
+    texts = (printer.expressions.text(number), printer.expressions.text(lanes))
+    return f"cdna3::meet<{waits}>({printer.region(place)}, {', '.join(texts)});"
 
 
 def emit_rules() -> Mapping[str, EmitRule]:
@@ -114,8 +122,9 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "sync_block": _barrier,
         "async.copy": _async_copy,
         "async.wait": _async_wait,
-        "named_barrier.sync": _no_named_barrier,
-        "named_barrier.arrive": _no_named_barrier,
+        **dict.fromkeys(("barrier.init", "barrier.arrive", "barrier.wait"), _own_barrier),
+        MEET: _meet,
+        ARRIVE: _meet,
     }
 
 

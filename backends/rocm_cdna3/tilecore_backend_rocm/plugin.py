@@ -96,6 +96,17 @@ def tilecore_lower_async_copy(request: AsyncCopyRequest) -> AsyncCopyAtom | None
 
 
 @hookimpl
+def tilecore_schedule(program: Program, target: Target, options: CompileOptions) -> Program | None:
+    """Core's passes, of programs that name barriers with words of memory for those."""
+    from tilecore.compiler import schedule
+
+    from .meetings import with_meetings
+
+    planned = with_meetings(program)
+    return None if planned is None else schedule(planned, target, options)
+
+
+@hookimpl
 def tilecore_emit_rules(target: Target) -> Mapping[str, EmitRule]:
     """Names of the ``cdna3`` namespace."""
     from .emit import emit_rules

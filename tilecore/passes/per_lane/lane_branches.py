@@ -38,6 +38,7 @@ from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify
 from tilecore.ir.visit import BODY_FIELDS, exprs_of, map_stmts, walk_stmts
+from tilecore.ir.waiting import refuse_waits_out_of_order
 from tilecore.passes.scopes import Names, per_kernel
 
 _LANE = Call(LANE_INDEX, (), int32)
@@ -49,6 +50,7 @@ def lane_branches(program: Program, context: object = None) -> Program:
 
     Raises:
         LanguageError: it cannot be said whether a lane reaches a statement of the block.
+        UnsupportedError: warps wait for one another around statements of the block.
     """
     del context
     names = Names(program)
@@ -56,6 +58,7 @@ def lane_branches(program: Program, context: object = None) -> Program:
     def visit(kernel: Kernel) -> Kernel:
         if scopes_are_advice(kernel.body):
             return dataclasses.replace(kernel, body=without_scopes(kernel.body))
+        check_waits(kernel.body)
         varying = lane_dependent_names(kernel.body)
         joiner = _Joiner(kernel.threads, varying, definitions_of(kernel.body), names)
         if not any(joiner.is_split(stmt) for stmt in walk_stmts(kernel.body)):
@@ -63,6 +66,15 @@ def lane_branches(program: Program, context: object = None) -> Program:
         return dataclasses.replace(kernel, body=joiner.block(kernel.body, None))
 
     return per_kernel(program, visit)
+
+
+def check_waits(body: S.Block) -> None:
+    """Refuse warps that wait for one another around what all lanes of the block do together.
+
+    Raises:
+        UnsupportedError: with the wait's place.
+    """
+    refuse_waits_out_of_order(body, lambda stmt: not _holds_tiles(stmt))
 
 
 def scopes_are_advice(body: S.Block) -> bool:

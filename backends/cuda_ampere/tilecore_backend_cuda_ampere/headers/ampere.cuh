@@ -146,4 +146,24 @@ AMPERE_STMATRIX(stmatrix_trans, ".trans")
 #undef AMPERE_STMATRIX
 #endif
 
+// Barriers in shared memory that count arrivals (PTX ISA 7.1, section "mbarrier", sm_80). A lane that waits
+// gives way to others between its looks.
+TC_DEVICE void barrier_init(uint64_t* p, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(tc::shared_address(p)), "r"(arrivals) : "memory");
+}
+TC_DEVICE void barrier_arrive(uint64_t* p) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(tc::shared_address(p))
+               : "memory");
+}
+TC_DEVICE void barrier_wait(uint64_t* p, int parity) {
+  uint32_t done;
+  do {
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(tc::shared_address(p)), "r"(parity)
+                 : "memory");
+    if (!done) asm volatile("nanosleep.u32 20;");
+  } while (!done);
+}
+
 }  // namespace ampere

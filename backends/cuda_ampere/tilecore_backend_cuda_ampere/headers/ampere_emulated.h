@@ -116,4 +116,14 @@ inline void stmatrix_trans(tc::shared_pointer<T> row, tc::registers_of<T> regs, 
   matrix(stmatrix_trans_kinds[n / 2], row.place, regs.take(4 * n / sizeof(T), text_line), text_line);
 }
 
+inline void barrier_init(tc::shared_pointer<uint64_t> p, int arrivals, TC_HERE) {
+  tc::emulator::transaction_init(p.place, arrivals, text_line);
+}
+inline void barrier_arrive(tc::shared_pointer<uint64_t> p, TC_HERE) {
+  tc::emulator::transaction_arrive(p.place, 1, text_line);
+}
+inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
+  tc::emulator::transaction_wait(p.place, parity, text_line);
+}
+
 }  // namespace ampere

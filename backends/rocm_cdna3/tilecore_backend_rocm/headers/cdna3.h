@@ -47,6 +47,41 @@ TC_DEVICE void wait_for_lds() {
   __builtin_amdgcn_s_waitcnt((left & 15) | (left >> 4) << 14 | 0x0f70);  // vmcnt; expcnt and lgkmcnt as they are
 }
 
+// Barriers of a program's own, 8 bytes of LDS each: one that counts arrivals of lanes has those that are
+// left of a phase in bits 0 .. 19, those of a whole phase in 20 .. 39 and its phase above. Wavefronts
+// have program counters of their own, so that one may wait for others; lanes of one wavefront may not.
+constexpr uint64_t one_phase = uint64_t(1) << 40;
+TC_DEVICE void barrier_init(tc::shared_pointer<uint64_t> p, int arrivals) {
+  *p = uint64_t(arrivals) << 20 | uint64_t(arrivals);
+}
+TC_DEVICE void barrier_arrive(tc::shared_pointer<uint64_t> p) {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  const uint64_t before = tc::atomic_add_shared(p, ~uint64_t(0));  // one less
+  const uint64_t again = before >> 20 & 0xfffff;
+  if ((before & 0xfffff) == 1) tc::atomic_add_shared(p, one_phase + again);
+}
+TC_DEVICE void barrier_wait(tc::shared_pointer<uint64_t> p, int parity) {
+  while ((tc::load_acquire_shared(p) / one_phase & 1) == uint64_t(parity & 1)) __builtin_amdgcn_s_sleep(1);
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+// One at which wavefronts meet by a number has those that arrived in bits 40 .. 51, its round above.
+template <bool waits>
+TC_DEVICE void meet(tc::shared_pointer<uint64_t> p, int number, int lanes) {
+  constexpr int round = 52;
+  const uint64_t all = uint64_t(lanes / 64);
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  if (tc::lane_in_warp() == 0) {
+    const uint64_t before = tc::atomic_add_shared(p, one_phase);
+    if ((before / one_phase & 0xfff) + 1 == all) {
+      tc::atomic_add_shared(p, (uint64_t(1) << round) - all * one_phase);
+    } else if (waits) {
+      while (tc::load_acquire_shared(p) >> round == before >> round) __builtin_amdgcn_s_sleep(1);
+    }
+  }
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+  __builtin_amdgcn_wave_barrier();
+}
+
 // What these registers hold is worked out here, not later.
 template <int N, class T>
 TC_DEVICE void settle(T* regs) {

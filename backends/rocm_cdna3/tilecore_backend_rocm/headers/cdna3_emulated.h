@@ -49,6 +49,21 @@ inline void end_phases(TC_HERE) {
   if (tc::warp_in_block() < lanes / 128) next_phase<lanes>(text_line);
 }
 
+inline void barrier_init(tc::shared_pointer<uint64_t> p, int arrivals, TC_HERE) {
+  tc::emulator::transaction_init(p.place, arrivals, text_line);
+}
+inline void barrier_arrive(tc::shared_pointer<uint64_t> p, TC_HERE) {
+  tc::emulator::transaction_arrive(p.place, 1, text_line);
+}
+inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
+  tc::emulator::transaction_wait(p.place, parity, text_line);
+}
+template <bool waits>
+inline void meet(tc::shared_pointer<uint64_t>, int number, int lanes, TC_HERE) {
+  if (waits) tc::named_barrier(number, lanes, text_line);
+  else tc::named_barrier_arrive(number, lanes, text_line);
+}
+
 template <int N, class Registers>
 inline void settle(const Registers&) {}
 

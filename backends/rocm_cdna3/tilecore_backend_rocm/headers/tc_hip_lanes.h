@@ -9,8 +9,8 @@ TC_DEVICE void barrier() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-// A workgroup has one barrier. A part of it that is one wavefront, or all of it, can meet; emit rules
-// refuse programs that name barriers.
+// A workgroup has one barrier. A part of it that is one wavefront, or all of it, can meet; wavefronts
+// that meet by a number count themselves in memory (cdna3.h).
 TC_DEVICE void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
