@@ -32,7 +32,7 @@ def loads_then_computes(arrives_first: bool) -> Any:
                 else:
                     T.barrier_wait(full[0], 0)
                     B[tx] = s[127 - tx] * 2.0
-            else:  # noqa: PLR5501
+            else:
                 if tx < 128:
                     T.mbarrier_wait_parity(full[0], 0)
                     B[tx] = s[127 - tx] * 2.0

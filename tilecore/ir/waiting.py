@@ -72,11 +72,8 @@ def refuse_waits_out_of_order(
             for k, place in enumerate(places)
             if place.stmt.op != WAIT and place.barrier == wait.barrier
         ]
-        if wait.stmt.op == WAIT:
-            is_fine = any(arrivals) or _passes_at_first(wait)
-        else:
-            is_fine = all(arrivals)
-        if not is_fine:
+        waits = wait.stmt.op == WAIT
+        if not (any(arrivals) or _passes_at_first(wait) if waits else all(arrivals)):
             name = getattr(wait.barrier, "name", "a named barrier")
             raise UnsupportedError(
                 "warps that wait for one another are not supported here",
