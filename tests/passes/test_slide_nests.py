@@ -116,3 +116,37 @@ def test_a_window_that_reaches_behind_the_end_gives_the_safe_value_there():
     out = np.full((ROWS, COLUMNS), np.nan, np.float32)
     tilecore.compile(program, backend="cuda_ampere", device="emulator")(a, w, out)
     assert (out[:-8] == 2).all() and (out[-8:] == 1).all()
+
+
+@T.prim_func
+def rows_that_a_tensor_names(
+    A: T.Tensor((ROWS, ROWS), "float16"),
+    W: T.Tensor((ROWS, COLUMNS), "float16"),
+    At: T.Tensor((COLUMNS,), "int32"),
+    B: T.Tensor((COLUMNS,), "float32"),
+):
+    with T.Kernel(1, threads=128) as _:
+        a = T.alloc_shared((ROWS, ROWS), "float16")
+        w = T.alloc_shared((ROWS, COLUMNS), "float16")
+        f = T.alloc_fragment((ROWS, COLUMNS), "float32")
+        T.copy(A, a)
+        T.copy(W, w)
+        T.gemm(a, w, f, clear_accum=True)
+        for j in T.Parallel(COLUMNS):
+            row = At[j]
+            if row >= 0 and row < ROWS:
+                B[j] = f[row, j]
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+def test_a_row_that_each_iteration_looks_up_goes_through_scratch(backend):
+    assert staged(rows_that_a_tensor_names)
+    rng = np.random.default_rng(0)
+    a, w = (rng.integers(-3, 4, (ROWS, n)).astype(np.float16) for n in (ROWS, COLUMNS))
+    at = rng.integers(-2, ROWS + 2, COLUMNS).astype(np.int32)
+    out = np.full(COLUMNS, np.nan, np.float32)
+    tilecore.compile(rows_that_a_tensor_names, backend=backend, device="emulator")(a, w, at, out)
+    product = a.astype(np.float32) @ w
+    inside = (at >= 0) & (at < ROWS)
+    np.testing.assert_array_equal(out[inside], product[at[inside], np.flatnonzero(inside)])
+    assert np.isnan(out[~inside]).all()

@@ -23,19 +23,19 @@ from tilecore.ir.expr import (
     dtype_of_expr,
     free_vars,
     substitute,
-    walk,
 )
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, For, If, Let, Parallel, Stmt, Store
-from tilecore.ir.visit import map_exprs, map_stmts, substitute_block
+from tilecore.ir.visit import bound_vars, map_exprs, map_stmts, substitute_block, walk_stmts
 from tilecore.passes.accesses import Access
-from tilecore.passes.scopes import Names, static
+from tilecore.passes.scopes import Names, loads_in, static
 
 
 def over_fragment(nest: Parallel, access: Access, ranges: Ranges, names: Names) -> Parallel | None:
     """The same nest with `access`, to a fragment, at the place that its iterations name.
 
-    None where an index is no variable of the nest plus something that all lanes know; where an
+    None where an index is no variable of the nest plus something that all lanes know, or has a name
+    that the body gives (to an element that it loads, since others are spelt out by now); where an
     iteration that does something may want an element outside of the fragment, since no iteration
     of the other nest stands for it; and where lanes keep results of their own.
     """
@@ -52,6 +52,9 @@ def over_fragment(nest: Parallel, access: Access, ranges: Ranges, names: Names) 
         return None
     wanted = [free_vars(index) for index in access.indices]
     if any(sum(var in used for used in wanted) > 1 for var in nest.vars):
+        return None
+    named = {var for stmt in walk_stmts(nest.body) for var in bound_vars(stmt)}
+    if any(named & used for used in wanted):
         return None
     for axis, index in enumerate(access.indices):
         moved = _along(nest, axis, index, access, ranges, names)
@@ -93,7 +96,7 @@ def _along(
     if index in nest.vars:
         return nest
     used = [var for var in nest.vars if var in free_vars(index)]
-    if len(used) > 1 or any(isinstance(node, Load) for node in walk(index)):
+    if len(used) > 1 or loads_in(index):
         return None
     rows = static(access.buffer)[axis]
     at = Var(names.fresh("at"), used[0].dtype if used else dtype_of_expr(index))
