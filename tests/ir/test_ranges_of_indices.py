@@ -156,3 +156,12 @@ def test_tile_offsets_cancel():
     blocks = RANGES.with_index(by, const(64))
     assert simplify(binary("floordiv", row, const(128)), blocks, apart=True) == by
     assert simplify(binary("floormod", row, const(128)), blocks, apart=True) == Var("a")
+
+
+@settings(max_examples=200, deadline=None)
+@given(_expressions(), st.sampled_from(NAMES), VALUES)
+def test_a_step_is_what_an_index_grows_by_with_a_variable(expr, name, values):
+    step = Ranges().regrouped(expr).step(Var(name))
+    if step is not None:
+        grown = evaluate(expr, {**values, name: values[name] + 1})
+        assert grown - evaluate(expr, values) == step

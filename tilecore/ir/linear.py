@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Expr, as_dtype, binary, const
+from tilecore.ir.expr import Expr, Var, as_dtype, binary, const, free_vars
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,12 @@ class Linear:
         coefficient = dict(self.terms).get(term, 0)
         kept = tuple((other, c) for other, c in self.terms if other != term)
         return Linear(kept, self.constant).plus(value, coefficient)
+
+    def step(self, var: Var) -> int | None:
+        """By how much the sum grows with `var`; None where that is no constant."""
+        if any(var in free_vars(term) for term, _ in self.terms if term != var):
+            return None
+        return dict(self.terms).get(var, 0)
 
     def expr(self, dtype: DType) -> Expr:
         """The sum as an expression of `dtype`; it must fit into it."""

@@ -107,8 +107,7 @@ def _along(
         nest_vars, extents = (at, *nest.vars), (const(rows, at.dtype), *nest.extents)
     else:
         (var,) = used
-        terms = dict(ranges.regrouped(index).terms)
-        if terms.pop(var, 0) != 1 or any(var in free_vars(term) for term in terms):
+        if ranges.regrouped(index).step(var) != 1:
             return None
         where = nest.vars.index(var)
         step = binary("sub", at, substitute(index, {var: const(0, var.dtype)}))

@@ -108,10 +108,7 @@ class VectorAccesses:
             return 1
         (axis,) = axes
         index = self.scope.simplify(indices[axis])
-        form = dict(self.scope.ranges.regrouped(index).terms)
-        if form.get(self.digit) != 1:
-            return 1
-        if any(mentions(term, self.digit) for term in form if term != self.digit):
+        if self.scope.ranges.regrouped(index).step(self.digit) != 1:
             return 1
         base = substitute(index, {self.digit: const(0)})
         width = min(self.extent & -self.extent, VECTOR_BYTES // buffer.dtype.bytes)

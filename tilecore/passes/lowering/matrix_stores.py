@@ -110,10 +110,9 @@ def _axis_of(var: Var, both: tuple[Var, ...], store: Store, scope: LaneScope) ->
     axes = [k for k, index in enumerate(store.indices) if mentions(index, var)]
     if len(axes) != 1:
         return None
-    index = scope.simplify(store.indices[axes[0]])
-    terms = dict(scope.ranges.regrouped(index).terms)
-    others = [term for term in terms if any(mentions(term, one) for one in both) and term != var]
-    return axes[0] if terms.get(var) == 1 and not others else None
+    form = scope.ranges.regrouped(scope.simplify(store.indices[axes[0]]))
+    steps = [form.step(one) for one in both]
+    return axes[0] if steps == [int(one == var) for one in both] else None
 
 
 def _begins_like(loop: FragmentLayout, matrix: FragmentLayout, row: int, column: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import bfloat16, float16, float32
-from tilecore.ir.expr import Const, Expr, Load, Var, const, substitute
+from tilecore.ir.expr import Expr, Load, Var, const, substitute
 from tilecore.ir.stmts import Atomic, Block, Intrinsic
 from tilecore.passes.lowering.lane_nest import mentions, span
 from tilecore.passes.lowering.lane_scope import LaneScope
@@ -47,7 +47,7 @@ def wide_add(
     memory, register = dst.starts[0], value.indices[0]
     width, taken = 1, 0
     for digit, extent in reversed(digits):
-        strides = (_stride(memory, digit, scope), _stride(register, digit, scope))
+        strides = tuple(scope.ranges.regrouped(at).step(digit) for at in (memory, register))
         if width * extent > widest or strides != (width, width) or mentions(valid, digit):
             break
         width, taken = width * extent, taken + 1
@@ -57,13 +57,3 @@ def wide_add(
         return body, 0
     args = (span(source, register, width), span(dst.buffer, memory, width))
     return (Intrinsic(OPERATION, args, (), stmt.loc),), taken
-
-
-def _stride(index: Expr, digit: Var, scope: LaneScope) -> int | None:
-    """By how much an index grows with a digit; None where that is no constant."""
-    if isinstance(index, Const):
-        return 0
-    terms = dict(scope.ranges.regrouped(index).terms)
-    if any(mentions(term, digit) for term in terms if term != digit):
-        return None
-    return int(terms.get(digit, 0))
