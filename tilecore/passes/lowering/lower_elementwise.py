@@ -141,13 +141,14 @@ class _Lowering:
         It stands in front of that loop where all iterations of a vector exist or none: an
         assembler that sees it again around each element has run out of places where lanes meet.
         """
-        if self.is_all_or_none(digit):
-            whole = substitute(self.nest.valid, {digit: const(0)})
-            return self.guard_loop(inner, digit, whole)
+        is_whole = self.is_all_or_none(digit)
         result: list[Stmt] = []
         for stmt in inner:
             if isinstance(stmt, For) and stmt.var == digit:
-                stmt = dataclasses.replace(stmt, body=guarded(self.nest.valid, stmt.body))
+                if is_whole:
+                    stmt = If(substitute(self.nest.valid, {digit: const(0)}), (stmt,))
+                else:
+                    stmt = dataclasses.replace(stmt, body=guarded(self.nest.valid, stmt.body))
             result.append(stmt)
         return tuple(result)
 
@@ -158,13 +159,6 @@ class _Lowering:
         last = nest.extents[-1]
         divides = isinstance(last, Const) and int(last.value) % extent == 0
         return divides and self.scope.multiple(first) % extent == 0
-
-    def guard_loop(self, inner: Block, digit: Var, whole: Expr) -> Block:
-        """Put `whole`, the condition of a whole vector, around its loop."""
-        return tuple(
-            If(whole, (stmt,)) if isinstance(stmt, For) and stmt.var == digit else stmt
-            for stmt in inner
-        )
 
     def is_own(self) -> bool:
         """A statement at block scope that each lane of a per-lane program does for itself."""
