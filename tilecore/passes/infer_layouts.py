@@ -14,7 +14,7 @@ import dataclasses
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Expr, Var
-from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout
+from tilecore.ir.layout import REGISTER, FragmentLayout, FragmentMode, Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Gemm, Parallel, Reduce, Stmt
@@ -30,6 +30,7 @@ from tilecore.passes.spread import (
     default_spread,
     drop_axis,
     fits_shape,
+    operand_of,
 )
 
 
@@ -162,14 +163,7 @@ def _operand_layout(
         if modes is not None:
             used |= set(digits)
         kept.append(modes or (FragmentMode(1, REGISTER, 1),))
-    dropped = [
-        mode
-        for k, axis_modes in enumerate(loop.axes)
-        if k not in used
-        for mode in axis_modes
-        if mode.space == THREAD
-    ]
-    layout = compact_registers(tuple(kept), (*loop.replication, *dropped))
+    layout = operand_of(loop, tuple(kept), used)
     register = layout.registers
     grown = list(layout.axes)
     for axis, extent in enumerate(shape):

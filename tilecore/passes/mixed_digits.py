@@ -7,6 +7,8 @@ digits are told apart.
 
 from __future__ import annotations
 
+import math
+
 from tilecore.ir.expr import Expr, Var, free_vars
 from tilecore.ir.layout import FragmentMode
 from tilecore.ir.ranges import Ranges
@@ -40,7 +42,7 @@ def digits_of(
 def joined(parts: tuple[Modes, ...], extents: tuple[int, ...]) -> Modes | None:
     """The parts of one axis, fastest first; None where one but the last has places to spare."""
     for part, extent in zip(parts[:-1], extents[:-1], strict=True):
-        if _places(part) != extent:
+        if math.prod(mode.extent for mode in part) != extent:
             return None
     return tuple(mode for part in parts for mode in part)
 
@@ -67,10 +69,3 @@ def divided(axis: Modes, extents: tuple[int, ...]) -> tuple[Modes, ...] | None:
             extent //= mode.extent
         parts.append(tuple(part))
     return (*parts, tuple(rest))
-
-
-def _places(modes: Modes) -> int:
-    places = 1
-    for mode in modes:
-        places *= mode.extent
-    return places

@@ -8,6 +8,7 @@ NumPy, so that no layout is a special case.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,10 +133,18 @@ def project(layout: FragmentLayout, axes: tuple[int | None, ...]) -> FragmentLay
     kept = tuple(
         (FragmentMode(1, REGISTER, 1),) if axis is None else layout.axes[axis] for axis in axes
     )
+    return operand_of(layout, kept, axes)
+
+
+def operand_of(
+    layout: FragmentLayout, kept: tuple[Modes, ...], used: Collection[int | None]
+) -> FragmentLayout:
+    """The layout of an operand with the modes `kept`; threads along axes of `layout` that are not
+    `used` hold copies."""
     dropped = [
         mode
         for k, modes in enumerate(layout.axes)
-        if k not in axes
+        if k not in used
         for mode in modes
         if mode.space == THREAD
     ]
