@@ -28,13 +28,11 @@ from tilecore.ir.program import Kernel
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.simplify import simplify
 from tilecore.ir.stmts import Block, If, Let
-from tilecore.passes.async_copies import strides_of
+from tilecore.passes.async_copies import LARGEST_INT32, strides_of
 from tilecore.passes.scopes import Names, static
 
 LANE = Var("lane.index")
 """The lane's index in its block, bound at the top of every kernel. No author's name has a dot."""
-
-LARGEST_INT32_OFFSET = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -194,7 +192,7 @@ class LaneScope:
             if not isinstance(extent, Const) or not isinstance(stride, Const):
                 return True
             span += (int(extent.value) - 1) * abs(int(stride.value))
-        return span > LARGEST_INT32_OFFSET
+        return span > LARGEST_INT32
 
     # --- guards --------------------------------------------------------------------------------
 
@@ -326,9 +324,6 @@ def guarded(condition: Expr, block: Block) -> Block:
     return (If(condition, block),)
 
 
-__all__ = ["LANE", "Call", "LaneScope", "guarded", "shared_offset"]
-
-
 def _reach(buffer: Buffer) -> Expr:
     """Elements from a global buffer's first to its last."""
     size: Expr = const(1)
@@ -340,3 +335,6 @@ def _reach(buffer: Buffer) -> Expr:
         last = binary("sub", extent, const(1, dtype_of_expr(extent)))
         size = binary("add", size, binary("mul", last, stride))
     return size
+
+
+__all__ = ["LANE", "Call", "LaneScope", "guarded", "shared_offset"]
