@@ -9,7 +9,7 @@ from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
 from tilecore.ir.stmts import Allocate, Block, Copy, Gemm, If, Intrinsic, Stmt, Store
-from tilecore.ir.visit import buffers_in, map_exprs, map_stmts
+from tilecore.ir.visit import buffers_in, map_exprs, map_regions, map_stmts
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 
@@ -150,18 +150,20 @@ def rebuffered(stmt: Stmt, slots: Slots) -> Stmt:
                 return Load(buffer, (at, *node.indices))
         return None
 
+    def visit_region(region: Region) -> Region:
+        if region.buffer.name not in slots:
+            return region
+        buffer, at = slots[region.buffer.name]
+        if region.buffer.rank == buffer.rank:
+            return region
+        return Region(buffer, (at, *region.starts), (None, *region.extents))
+
     def visit(inner: Stmt) -> Stmt:
-        inner = map_exprs(inner, visit_expr)
-        changes: dict[str, object] = {}
-        for field in dataclasses.fields(inner):
-            value = getattr(inner, field.name)
-            if isinstance(value, Region) and value.buffer.name in slots:
-                buffer, at = slots[value.buffer.name]
-                changes[field.name] = Region(buffer, (at, *value.starts), (None, *value.extents))
+        inner = map_regions(map_exprs(inner, visit_expr), visit_region)
         if isinstance(inner, Store) and inner.buffer.name in slots:
             buffer, at = slots[inner.buffer.name]
-            changes |= {"buffer": buffer, "indices": (at, *inner.indices)}
-        return dataclasses.replace(inner, **changes) if changes else inner
+            return dataclasses.replace(inner, buffer=buffer, indices=(at, *inner.indices))
+        return inner
 
     (new,) = map_stmts((stmt,), visit)
     return new
