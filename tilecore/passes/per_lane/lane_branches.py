@@ -57,7 +57,7 @@ def lane_branches(program: Program, context: object = None) -> Program:
 
     def visit(kernel: Kernel) -> Kernel:
         if scopes_are_advice(kernel.body):
-            return dataclasses.replace(kernel, body=without_scopes(kernel.body))
+            return dataclasses.replace(kernel, body=_without_scopes(kernel.body))
         check_waits(kernel.body)
         varying = lane_dependent_names(kernel.body)
         joiner = _Joiner(kernel.threads, varying, definitions_of(kernel.body), names)
@@ -89,7 +89,7 @@ def scopes_are_advice(body: S.Block) -> bool:
     return not is_per_lane(body) and not any(isinstance(s, S.Intrinsic) for s in inside)
 
 
-def without_scopes(body: S.Block) -> S.Block:
+def _without_scopes(body: S.Block) -> S.Block:
     """The statements of warp scopes in their place."""
     return map_stmts(body, lambda s: s.body if isinstance(s, S.WarpScope) else None)
 
@@ -230,4 +230,4 @@ def _when(condition: Expr, block: S.Block, loc: object) -> S.Block:
     return (S.If(condition, block, (), loc),)  # type: ignore[arg-type]
 
 
-__all__ = ["lane_branches", "scopes_are_advice", "warp_condition", "without_scopes"]
+__all__ = ["lane_branches", "scopes_are_advice", "warp_condition"]

@@ -42,7 +42,6 @@ from tilecore.passes.per_lane.lane_branches import (
     lane_branches,
     scopes_are_advice,
     warp_condition,
-    without_scopes,
 )
 from tilecore.passes.per_lane.lane_exchange import read_exchange
 from tilecore.passes.per_lane.lane_regions import LANE, Region, finish_regions
@@ -98,7 +97,7 @@ def _has_own_views(body: S.Block) -> bool:
 
 
 def _without_scopes(program: Program) -> Program:
-    """Warp scopes are advice or conditions on the lane."""
+    """Warp scopes are conditions on the lane, where they are no advice (`lane_branches`)."""
 
     def visit(stmt: S.Stmt) -> S.Stmt | None:
         if not isinstance(stmt, S.WarpScope):
@@ -107,7 +106,7 @@ def _without_scopes(program: Program) -> Program:
 
     def visit_kernel(kernel: Kernel) -> Kernel:
         if scopes_are_advice(kernel.body):
-            return dataclasses.replace(kernel, body=without_scopes(kernel.body))
+            return kernel
         return dataclasses.replace(kernel, body=map_stmts(kernel.body, visit))
 
     return per_kernel(program, visit_kernel)
