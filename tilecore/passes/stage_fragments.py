@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from tilecore.errors import LoweringError
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.expr import Expr, Load
@@ -110,9 +109,7 @@ class _Stager:
                     return self.loop(stmt)
                 return None
             case While(condition=condition):
-                if self.fragments_in(condition):
-                    raise LoweringError("a while condition reads a fragment", loc=stmt.loc,
-                                        hint="keep the value in a T.alloc_var")  # fmt: skip
+                assert not self.fragments_in(condition), "normalize_tiles asks inside the loop"
                 return None
             case Allocate():
                 return None
