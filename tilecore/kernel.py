@@ -52,6 +52,14 @@ class CompiledKernel(functools.partial[Any]):
         self._caller: KernelCaller | None = None
         self._enter_at(self._first_call)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        """A class's attribute is the kernel; newer versions of Python bind partials as methods."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is another kernel of the same binary, with a launcher of its own."""
+        return type(self), (self._lowered, self.artifact, self._load)
+
     @property
     def program(self) -> Program:
         """The program as the author wrote it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from types import SimpleNamespace
@@ -54,6 +55,25 @@ def test_kernels_do_not_share_what_they_enter() -> None:
     assert [len(one.launches) for one in launchers] == [4, 3]
     assert isinstance(first, CompiledKernel)
     assert repr(first) == "<CompiledKernel demo for a target>"
+
+
+def test_attributes_of_classes_and_copies_are_kernels() -> None:
+    launcher = RecordingLauncher()
+    k = kernel(program(tensor("C", M), symbols=(M,)), launcher)
+
+    class Layer:
+        run = k
+
+    assert Layer.run is Layer().run is k
+    assert k.__get__(Layer(), Layer) is k  # whatever this Python does with partials
+    c = ones(4)
+    for _ in range(3):
+        k(c)
+    copied = copy.copy(k)
+    for _ in range(3):
+        copied(c)
+    assert type(copied) is CompiledKernel and copied is not k
+    assert launcher.launches == [(c.ctypes.data, 4)] * 6
 
 
 def test_binary_is_loaded_by_the_first_call_only() -> None:
