@@ -37,7 +37,6 @@ from tilecore.ir.visit import (
     walk_stmts,
 )
 from tilecore.passes.memory_effects import (
-    ATOMIC,
     READ,
     AgentReads,
     AgentWait,
@@ -323,7 +322,7 @@ class _Walker:
         if a.kind == b.kind == READ:
             return False
         if a.box.buffer.name == b.box.buffer.name:
-            if a.kind == b.kind == ATOMIC and (a.op == b.op or not (a.op and b.op)):
+            if a.commutes(b):
                 return False
             return not self.memo.is_disjoint(a.box, b.box, self.ranges)
         return self.overlaps(a.box.buffer.name, b.box.buffer.name)

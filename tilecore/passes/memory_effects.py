@@ -23,6 +23,8 @@ from tilecore.passes.elementwise import as_parallel
 from tilecore.passes.scopes import loads_in
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
+IN_ORDER = "in order"
+"""`Effect.op` of atomics that commute with none: they tell what was, or leave what they bring."""
 ORDERS = "orders"
 """Hint of a ``barrier.wait``: all that its warps wrote before is seen by those that wait next."""
 SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
@@ -110,13 +112,21 @@ class Effect:
 
     `kind` is read, write or atomic; `is_async` marks a write that lands only at a later wait; `op`
     is what an atomic does, where the order of different ones shows (a sum before a maximum is none
-    after it).
+    after it), `IN_ORDER` where that of equal ones shows, too, and "" where others see to the order.
     """
 
     kind: str
     box: Box
     is_async: bool = False
     op: str = ""
+
+    def commutes(self, other: Effect) -> bool:
+        """True when both are atomics that leave and tell the same in either order."""
+        if self.kind != ATOMIC or other.kind != ATOMIC:
+            return False
+        if not self.op or not other.op:
+            return True
+        return self.op == other.op != IN_ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +239,7 @@ def steps_of(stmt: Stmt, ranges: Ranges, lanes: Collection[str] = ()) -> Iterato
             yield from _expr_reads(stmt, ranges, lanes)
             if dst.buffer.scope in SEEN_BY_OTHERS:
                 place = _nest_box(dst.buffer, dst.starts, lanes, ranges)
-                yield Effect(ATOMIC, place, op=_ordered(stmt.op))
+                yield Effect(ATOMIC, place, op=_ordered(stmt))
         case _:
             yield from _expr_reads(stmt, ranges, lanes)
 
@@ -274,9 +284,15 @@ def _nest_effects(nest: Parallel, ranges: Ranges) -> Iterator[Effect]:
 _ONE = Const(1, Var("_").dtype)
 
 
-def _ordered(op: str) -> str:
-    """How an atomic counts among others: sums and differences alike, a load with none."""
-    return {"sub": "add", "load": ""}.get(op, op)
+def _ordered(stmt: Atomic) -> str:
+    """How an atomic counts among others: sums and differences alike, loads among themselves.
+
+    Of two whose old value is wanted the second tells what the first left, and of two that store
+    the second one's value stays.
+    """
+    if stmt.op in ("exchange", "store") or (stmt.previous is not None and stmt.op != "load"):
+        return IN_ORDER
+    return "add" if stmt.op == "sub" else stmt.op
 
 
 def _atomic_op(nest: Parallel, buffer: Buffer) -> str | None:
@@ -286,8 +302,10 @@ def _atomic_op(nest: Parallel, buffer: Buffer) -> str | None:
     inside = list(walk_stmts(nest.body))
     if any(isinstance(s, Store) and s.buffer == buffer for s in inside):
         return None
-    ops = {_ordered(s.op) for s in inside if isinstance(s, Atomic) and s.dst.buffer == buffer}
-    return "+".join(sorted(ops)) if ops else None
+    ops = {_ordered(s) for s in inside if isinstance(s, Atomic) and s.dst.buffer == buffer}
+    if not ops:
+        return None
+    return ops.pop() if len(ops) == 1 else IN_ORDER
 
 
 _NO_EFFECTS = ("async.", "bulk.", "contraction.", "registers.", "memory.", "schedule.", "warp.")
