@@ -64,8 +64,16 @@ def _is_one(extent: Expr) -> bool:
     return isinstance(extent, Const) and extent.value == 1
 
 
-def match_shapes(src: Region, dst: Region, what: str) -> tuple[Region, Region]:
+def match_shapes(
+    src: Region, dst: Region, what: str, *, is_open: bool = False
+) -> tuple[Region, Region]:
     """Two regions with equal shapes; axes of extent 1 that only one has become points.
+
+    Args:
+        src: one region.
+        dst: the other.
+        what: the operation, for messages.
+        is_open: an extent that only the call tells goes with a constant one.
 
     Raises:
         LanguageError: the shapes differ otherwise.
@@ -83,6 +91,9 @@ def match_shapes(src: Region, dst: Region, what: str) -> tuple[Region, Region]:
             drop_left.add(left.pop())
         elif b is not None and _is_one(b):
             drop_right.add(right.pop())
+        elif is_open and a and b and isinstance(a, Const) != isinstance(b, Const):
+            left.pop()
+            right.pop()
         else:
             fail(
                 f"shapes differ in {what}",

@@ -19,6 +19,7 @@ from tilecore.language.linear import is_equal
 from tilecore.language.locate import caller_loc, fail, refuse
 from tilecore.language.loops import make_hints
 from tilecore.language.private_ops import local_copy, local_fill, local_gemm
+from tilecore.language.ragged_copies import copy_open, has_open_axis
 from tilecore.language.regions import (
     head_region,
     is_head,
@@ -77,7 +78,8 @@ def copy(
     """``dst = cast(src)`` elementwise, between any two scopes.
 
     Args:
-        src: a buffer, a slice, or the head element ``A[i, j]`` whose extent `dst` gives.
+        src: a buffer, a slice, or the head element ``A[i, j]`` whose extent `dst` gives. Of a slice
+            whose length only the call tells, the other side's constant extent is walked.
         dst: the same; reads outside `src` give its safe value, writes outside `dst` are dropped.
         coalesced_width: advice: elements of one access.
         disable_tma: advice: no bulk transfer unit.
@@ -92,8 +94,14 @@ def copy(
         _copy_element(src, dst)
         return
     builder = tile_builder("T.copy")
-    source, target = copy_regions(src, dst, "T.copy")
-    if Scope.LOCAL in (source.buffer.scope, target.buffer.scope):
+    source, target = copy_regions(src, dst, "T.copy", is_open=True)
+    is_private = Scope.LOCAL in (source.buffer.scope, target.buffer.scope)
+    if has_open_axis(source, target):
+        if is_private:
+            match_shapes(source, target, "T.copy")
+        copy_open(builder, source, target, annotations)
+        return
+    if is_private:
         local_copy(source, target)
         return
     hints = make_hints(
@@ -114,8 +122,8 @@ def _copy_element(src: Any, dst: Any) -> None:
     current().store(*element, src)
 
 
-def copy_regions(src: Any, dst: Any, what: str) -> tuple[Region, Region]:
-    """Source and destination of a copy as regions of equal shape."""
+def copy_regions(src: Any, dst: Any, what: str, *, is_open: bool = False) -> tuple[Region, Region]:
+    """Source and destination of a copy as regions of equal shape (see `match_shapes`)."""
     if is_head(src):
         target = region_of(dst, f"destination of {what}")
         source = head_region(src, target.shape, f"source of {what}")
@@ -125,7 +133,7 @@ def copy_regions(src: Any, dst: Any, what: str) -> tuple[Region, Region]:
     else:
         source = region_of(src, f"source of {what}")
         target = region_of(dst, f"destination of {what}")
-    return match_shapes(source, target, what)
+    return match_shapes(source, target, what, is_open=is_open)
 
 
 def fill(buffer: Any, value: Any, annotations: Mapping[str, Any] | None = None) -> None:
