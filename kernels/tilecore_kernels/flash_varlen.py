@@ -9,8 +9,7 @@ nothing. Key tiles reach beyond their sequence's end into the next one, where th
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import first_query, hide_invisible, key_tiles
-from tilecore_kernels.attention_problem import AttentionConfig
+from tilecore_kernels.attention_masks import hide_invisible, key_tiles
 from tilecore_kernels.family import Family
 from tilecore_kernels.online_softmax import (
     LN_2,
@@ -23,6 +22,7 @@ from tilecore_kernels.online_softmax import (
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.varlen_problem import (
     PROBLEMS,
+    VarlenConfig,
     VarlenProblem,
     bytes_moved,
     configs,
@@ -31,6 +31,32 @@ from tilecore_kernels.varlen_problem import (
     outputs,
     reference,
 )
+from tilecore_kernels.varlen_tiles import (
+    WORDS,
+    list_tiles,
+    most_tiles,
+    tile_of_grid,
+    tile_of_list,
+)
+
+
+@T.macro
+def store_rows(rows, out, Out, LSE, head, tile, as_copy):
+    """Write the rows of `tile` that belong to its sequence; those behind are the next one's.
+
+    With `as_copy` a tile that all belongs to the sequence is written as one copy.
+    """
+    start_q, first_q, q_len, peak = tile.start_q, tile.first_q, tile.q_len, rows.peak
+    tile_q, columns = (int(extent) for extent in out.shape)
+    if as_copy and first_q + tile_q <= q_len:
+        T.copy(out, Out[start_q + first_q : start_q + first_q + tile_q, head, 0:columns])
+    else:
+        for i, d in T.Parallel(tile_q, columns):
+            if first_q + i < q_len:
+                Out[start_q + first_q + i, head, d] = out[i, d]
+    for i in T.Parallel(tile_q):
+        if first_q + i < q_len:
+            LSE[head, start_q + first_q + i] = peak[i]
 
 
 @T.macro
@@ -43,13 +69,42 @@ def load_packed(p, Rows, Table, tile, sequence, start, head, first, limit):
         T.copy(Rows[start + first : start + first + count, head, 0:columns], tile)
 
 
-def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
+def flash_varlen(problem: VarlenProblem, config: VarlenConfig) -> Any:
     """Tile program: Q, K, V, starts of queries, of keys, [page table], then O and log-sum-exp."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
     group, scale = p.heads // p.kv_heads, p.scale * LOG2_E
     batch, total_q, total_k, pages = T.dynamic("batch, total_q, total_k, pages")
     where = (pages, p.page_size) if p.page_size else (total_k,)
     table_type = T.Tensor((batch, p.max_pages), "int32") if p.page_size else None
+
+    @T.macro
+    def attend(Q, K, V, Table, Out, LSE, tile, head):
+        q = T.alloc_shared((tile_q, p.dim), dtype)
+        k = T.alloc_shared((tile_k, p.dim), dtype)
+        v = T.alloc_shared((tile_k, p.dim_v), dtype)
+        scores = T.alloc_fragment((tile_q, tile_k), "float32")
+        weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
+        out = T.alloc_fragment((tile_q, p.dim_v), "float32")
+        start_q, start_k, first_q = tile.start_q, tile.start_k, tile.first_q
+        shift = tile.k_len - tile.q_len
+        limit = T.if_then_else(first_q < tile.q_len, tile.k_len, 0)
+        T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
+        T.clear(out)
+        rows = new_rows(tile_q)
+        begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
+        # Where a mask leaves nothing of a row, the step below changes nothing in that row.
+        advice = {"masked_is_idle": True, "unordered_tiles": config.unordered_tiles}
+        for step in T.Pipelined(begin, end, config.num_stages, annotations=advice):
+            first_k = step * tile_k
+            load_packed(p, K, Table, k, tile.sequence, start_k, head // group, first_k, limit)
+            load_packed(p, V, Table, v, tile.sequence, start_k, head // group, first_k, limit)
+            by_rows = T.GemmWarpPolicy.FullRow
+            T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
+            hide_invisible(p, scores, first_q, first_k, shift, limit)
+            add_values(rows, scores, weights, v, out, scale, p.lag)
+        normalize(rows, out, p.dim_v)
+        to_log_sum(rows, LN_2)
+        store_rows(rows, out, Out, LSE, head, tile, config.stores_tiles)
 
     @T.prim_func
     def flash_varlen(
@@ -61,46 +116,17 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
         Out: T.Tensor((total_q, p.heads, p.dim_v), dtype),
         LSE: T.Tensor((p.heads, total_q), "float32"),
     ):  # fmt: skip
-        with T.Kernel(T.ceildiv(p.max_q, tile_q), p.heads, batch, threads=config.threads) as (
-            bx,
-            head,
-            sequence,
-        ):
-            q = T.alloc_shared((tile_q, p.dim), dtype)
-            k = T.alloc_shared((tile_k, p.dim), dtype)
-            v = T.alloc_shared((tile_k, p.dim_v), dtype)
-            scores = T.alloc_fragment((tile_q, tile_k), "float32")
-            weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
-            out = T.alloc_fragment((tile_q, p.dim_v), "float32")
-            start_q, start_k = StartsQ[sequence], StartsK[sequence]
-            q_len, k_len = StartsQ[sequence + 1] - start_q, StartsK[sequence + 1] - start_k
-            first_q = first_query(p, bx, p.max_q, tile_q)
-            shift = k_len - q_len
-            limit = T.if_then_else(first_q < q_len, k_len, 0)
-            T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
-            T.clear(out)
-            rows = new_rows(tile_q)
-            begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
-            # Where a mask leaves nothing of a row, the step below changes nothing in that row.
-            idle = {"masked_is_idle": True}
-            for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
-                first_k = step * tile_k
-                load_packed(p, K, Table, k, sequence, start_k, head // group, first_k, limit)
-                load_packed(p, V, Table, v, sequence, start_k, head // group, first_k, limit)
-                by_rows = T.GemmWarpPolicy.FullRow
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=by_rows)
-                hide_invisible(p, scores, first_q, first_k, shift, limit)
-                add_values(rows, scores, weights, v, out, scale, p.lag)
-            normalize(rows, out, p.dim_v)
-            to_log_sum(rows, LN_2)
-            # The rows behind the last belong to the next sequence.
-            peak = rows.peak
-            for i, d in T.Parallel(tile_q, p.dim_v):
-                if first_q + i < q_len:
-                    Out[start_q + first_q + i, head, d] = out[i, d]
-            for i in T.Parallel(tile_q):
-                if first_q + i < q_len:
-                    LSE[head, start_q + first_q + i] = peak[i]
+        if config.lists_tiles:
+            places = most_tiles(p, total_q, batch, tile_q)
+            Tiles = T.alloc_global((places, WORDS), "int32")
+            list_tiles(p, StartsQ, StartsK, Tiles, tile_q)
+            with T.Kernel(places, p.heads, threads=config.threads) as (place, head):
+                attend(Q, K, V, Table, Out, LSE, tile_of_list(Tiles, place), head)
+        else:
+            grid = (T.ceildiv(p.max_q, tile_q), p.heads, batch)
+            with T.Kernel(*grid, threads=config.threads) as (place, head, sequence):
+                tile = tile_of_grid(p, StartsQ, StartsK, place, sequence, tile_q)
+                attend(Q, K, V, Table, Out, LSE, tile, head)
 
     return flash_varlen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,24 @@ class VarlenProblem:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class VarlenConfig(AttentionConfig):
+    """Tiles, and how blocks get and leave theirs.
+
+    Attributes:
+        lists_tiles: a first kernel lists the tiles that there are (`varlen_tiles`); without it,
+            blocks are the places of a grid made for the longest sequence.
+        stores_tiles: a tile whose rows all belong to one sequence leaves as one copy; without it,
+            every element is stored behind a test.
+        unordered_tiles: in blocks that stay, warps begin the next tile while others still store;
+            without it they meet before they store.
+    """
+
+    lists_tiles: bool = False
+    stores_tiles: bool = False
+    unordered_tiles: bool = False
+
+
 def inputs(problem: VarlenProblem, rng: np.random.Generator) -> Arrays:
     """Normally distributed packed tensors, starts, and a table of shuffled pages."""
     p, dtype = problem, numpy_dtype(dtype_of(problem.dtype))
@@ -144,13 +162,27 @@ def outputs(problem: VarlenProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
     return ((*rows, problem.dim_v), problem.dtype), ((problem.heads, total), "float32")
 
 
-def configs(problem: VarlenProblem, target: Target) -> Sequence[AttentionConfig]:
-    """Those of one sequence of the largest size; with pages, key tiles that pages divide."""
+WAYS: tuple[dict[str, bool], ...] = (
+    {},
+    {"stores_tiles": True},
+    {"unordered_tiles": True},
+    {"stores_tiles": True, "unordered_tiles": True},
+    {"lists_tiles": True},
+    {"lists_tiles": True, "stores_tiles": True, "unordered_tiles": True},
+)
+"""How blocks get and leave their tiles: what is first was measured on devices."""
+
+
+def configs(problem: VarlenProblem, target: Target) -> Sequence[VarlenConfig]:
+    """Those of one sequence of the largest size; with pages, key tiles that pages divide. Behind
+    the first choice are the other `WAYS` of the same tiles."""
     found = attention_problem.configs(problem.one(problem.max_q, max(problem.max_q, 256)), target)
     size = problem.page_size
     fitting = [c for c in found if not size or c.block_k % size == 0 or size % c.block_k == 0]
     # A tile out of one page is one copy.
-    return sorted(fitting or found, key=lambda c: 32 <= size < c.block_k)
+    ranked = sorted(fitting or found, key=lambda c: 32 <= size < c.block_k)
+    plain = [VarlenConfig(c.block_q, c.block_k, c.num_stages, c.threads) for c in ranked]
+    return [*(replace(plain[0], **way) for way in WAYS), *plain[1:]]
 
 
 def flops(problem: VarlenProblem) -> float:

@@ -45,6 +45,7 @@ from tilecore.passes.memory_effects import (
     Box,
     Effect,
     InnerBarrier,
+    OtherBlock,
     Phase,
     Step,
     steps_of,
@@ -272,6 +273,9 @@ class _Walker:
             if isinstance(step, InnerBarrier | Phase):
                 self.flush(phase, state, path)
                 state.meet(isinstance(step, Phase))
+            elif isinstance(step, OtherBlock):
+                self.flush(phase, state, path)
+                state.leave_block()
             elif isinstance(step, AsyncWait):
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):

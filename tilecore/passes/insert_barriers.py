@@ -23,8 +23,8 @@ from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Block, Intrinsic, Stmt
 from tilecore.ir.visit import BODY_FIELDS, walk_stmts
 from tilecore.passes.barrier_conflicts import Conflict, Memo, find_conflicts, first_conflict
-from tilecore.passes.memory_effects import WRITE
-from tilecore.passes.scopes import kernel_ranges, per_kernel
+from tilecore.passes.memory_effects import NEXT_BLOCK, WRITE
+from tilecore.passes.scopes import kernel_ranges, per_kernel, rewrite_block
 
 BARRIER = Intrinsic("sync_block")
 
@@ -50,11 +50,16 @@ def insert_barriers(program: Program, context: Context) -> Program:
                 )
             tried = first
             kernel = _separate(kernel, first, ranges, memo)
-        if per_lane:  # barriers that the author wrote are meant
-            return kernel
-        return _without_needless(kernel, ranges, memo)
+        if not per_lane:  # else barriers that the author wrote are meant
+            kernel = _without_needless(kernel, ranges, memo)
+        return dataclasses.replace(kernel, body=rewrite_block(kernel.body, _without_mark))
 
     return per_kernel(program, visit)
+
+
+def _without_mark(stmt: Stmt) -> Block | None:
+    """Where a block that stays begins another tile matters to the check alone."""
+    return () if stmt == Intrinsic(NEXT_BLOCK) else None
 
 
 def _separate(kernel: Kernel, conflict: Conflict, ranges: Ranges, memo: Memo) -> Kernel:

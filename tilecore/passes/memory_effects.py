@@ -140,6 +140,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherBlock:
+    """What follows is another block of the author's grid, though the same lanes run it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AsyncCommit:
     """The current group of asynchronous writes is closed."""
 
@@ -165,7 +170,10 @@ class AgentWait:
     newest: int
 
 
-Step = Effect | InnerBarrier | Phase | AsyncCommit | AsyncWait | AgentReads | AgentWait
+Step = Effect | InnerBarrier | Phase | OtherBlock | AsyncCommit | AsyncWait | AgentReads | AgentWait
+
+NEXT_BLOCK = "launch.next_block"
+"""Operation at the beginning of a tile, of blocks that stay: `OtherBlock`."""
 
 
 def box_of(region: Region, ranges: Ranges) -> Box:
@@ -329,6 +337,8 @@ def _intrinsic(
         yield InnerBarrier()
     elif op == "stagger.phase":
         yield Phase()
+    elif op == NEXT_BLOCK:
+        yield OtherBlock()
     elif op in ("tile.reduce", "fragment.sum_lanes") and len(regions) > 2:  # with scratch
         yield from _region_effects(regions[2:], WRITE, ranges)
         yield InnerBarrier()

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from tilecore.ir.buffers import Scope
 from tilecore.ir.expr import Expr, Var
 from tilecore.ir.visit import names_in
 from tilecore.passes.memory_effects import Box, Effect
@@ -38,6 +39,12 @@ class Pending:
         """A barrier; of phases, one that separates only what lies two of them apart."""
         self.earlier = set(self.pending) if in_phases else set()
         self.pending.clear()
+
+    def leave_block(self) -> None:
+        """What follows is another block of the grid, to which nothing orders global memory."""
+        for effects in (self.pending, self.earlier):
+            kept = {e for e in effects if e.box.buffer.scope is not Scope.GLOBAL}
+            effects.intersection_update(kept)
 
     @property
     def in_flight(self) -> set[Effect]:

@@ -8,11 +8,11 @@ import pytest
 import tilecore
 import tilecore.language as T
 from tilecore.compiler import lower
-from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.flash_varlen import FLASH_VARLEN
-from tilecore_kernels.varlen_problem import VarlenProblem, inputs, reference
+from tilecore_kernels.varlen_problem import VarlenConfig, VarlenProblem, inputs, reference
 
 LENGTHS = ((300, 300), (0, 9), (65, 200), (400, 390), (5, 5))
+SLOW = pytest.mark.slow
 CONFIGS = ((192, 80, 3, 384), (128, 64, 2, 256))
 
 
@@ -27,7 +27,7 @@ def test_packed_sequences_equal_float64(
 ) -> None:
     """Also where rows before the first sequence and behind the last belong to none."""
     problem = problem_of(right)
-    program = FLASH_VARLEN.program(problem, AttentionConfig(*config))
+    program = FLASH_VARLEN.program(problem, VarlenConfig(*config))
     assert "hopper::take_tile(" in lower(program, backend="cuda_hopper").source.text
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
     q, k, v, starts_q, starts_k = inputs(problem, np.random.default_rng(0))
@@ -98,3 +98,101 @@ def test_any_axis_may_be_known_at_launch_only(order: str, causal: bool) -> None:
         scores *= at[:, None] >= at[None, :]
     want = scores @ v.astype(np.float64)
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-3, atol=0.5)
+
+
+ALL_WAYS = {"lists_tiles": True, "stores_tiles": True, "unordered_tiles": True}
+
+
+def lengths_of(seed: int) -> tuple[tuple[int, int], ...]:
+    """Sequences as a seed draws them: many short ones, some long, some without queries or keys."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 8))
+    drawn = rng.integers(0, (280, 330), (count, 2)) * rng.integers(0, 2, (count, 2))
+    whole = rng.integers(0, 3, count) == 0  # whole tiles leave as copies
+    return tuple((384 if w else int(q), int(k)) for (q, k), w in zip(drawn, whole, strict=True))
+
+
+def check_in_all_ways(
+    lengths: tuple[tuple[int, int], ...],
+    config: tuple[int, int, int, int],
+    right: int | None,
+) -> str:
+    """Compare with float64; answers the text of the kernels."""
+    problem = VarlenProblem(2, 64, 400, kv_heads=1, right=right, lengths=lengths)
+    program = FLASH_VARLEN.program(problem, VarlenConfig(*config, **ALL_WAYS))
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    q, *rest = inputs(problem, np.random.default_rng(0))
+    got = [np.full(q.shape, np.nan, q.dtype), np.full((2, len(q)), np.nan, np.float32)]
+    kernel(q, *rest, *got)
+    out, lse = reference(problem, q, *rest)
+    np.testing.assert_allclose(got[0].astype(np.float64), out, rtol=2e-3, atol=2e-3)
+    finite = np.isfinite(lse)
+    np.testing.assert_array_equal(np.isneginf(got[1]), ~finite)
+    np.testing.assert_allclose(got[1][finite], lse[finite], rtol=1e-4, atol=1e-3)
+    return str(kernel.source)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=SLOW) for n in range(4, 40))])
+def test_roles_agree_on_listed_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No role waits for a tile, a step or a slot that another one does not give.
+
+    The emulator reports whoever would wait for ever, in an order of warps that the seed draws. Why
+    none can, whatever the lengths:
+
+    - Number of tiles. Producer and consumers walk while ``tile < places * heads``, an expression of
+      launch parameters alone. The producer asks for the next tile once in every round and hands
+      the answer over through two slots; consumers take it in the same round. So all see the same
+      tiles, and the same number of them, also where there are fewer tiles than blocks: a block
+      whose first tile does not exist does nothing on either side.
+    - The counter. Tiles in range are each worked on once, and asked after once: ``places * heads``
+      questions a launch, with which it is at zero again.
+    - Number of steps. Both sides compute it with the same expression of the six numbers of a listed
+      tile, which no kernel writes while this one reads: the listing kernel has ended, and its
+      writes are seen, at `wait_for_earlier`, which every lane passes before roles part. Numbers
+      that make no sense give no steps, on both sides.
+    - Every place is written. Tiles of sequences fill the list from its front, each place by the one
+      block that counted what is before it; places behind the last tile get zeros, whose tile has no
+      rows: the producer loads Q's slot once, as for every tile, and consumers let it go.
+    - Slots of keys and values count on over all tiles by the same sum of steps on both sides.
+    - The store. Whether it is one copy depends on the tile alone, so that all lanes of a group meet
+      at the group's two barriers or none does; without order between tiles no barrier is left
+      that groups would have to reach together. What a group's copy engine still reads is waited for
+      by the lane that started it, before its group fills the staging again.
+    """
+    monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
+    config = CONFIGS[seed % 2]
+    right = (0, None, 3)[seed % 3]
+    text = check_in_all_ways(lengths_of(seed), config, right)
+    listed, attention = text.split("TC_KERNEL(")[1:]
+    assert "hopper::take_tile(" in attention and "hopper::store_tile<" in attention
+    assert "wait_for_earlier()" in listed.split("load_global")[0]
+    assert "wait_for_earlier()" in attention.split("// producers")[0]
+    assert "load_global" not in attention.split("wait_for_earlier()")[0]
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        ((0, 0),) * 3, ((0, 9), (0, 0)), ((300, 0), (5, 0)), ((384, 384),), ((1, 1),),
+        ((0, 0),) * 150 + ((200, 300), (0, 4), (192, 80)),
+        pytest.param(((1, 2), (0, 1), (2, 0), (0, 0)) * 250, marks=SLOW),
+    ],
+    ids=["empty", "no queries", "no keys", "one", "one row", "153", "1000"],
+)  # fmt: skip
+def test_lists_of_few_and_of_many_sequences(lengths: tuple[tuple[int, int], ...]) -> None:
+    """More places than tiles, fewer tiles than blocks, more sequences than one round counts."""
+    check_in_all_ways(lengths, CONFIGS[0], 0)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_only_what_is_asked_for_changes(config: tuple[int, int, int, int]) -> None:
+    """Groups meet before they store unless tiles are unordered; tiles leave by the copy engine
+    where they are stored as copies; there is a list where it is asked for."""
+    for way in ({}, *({name: True} for name in ALL_WAYS)):
+        program = FLASH_VARLEN.program(problem_of(0), VarlenConfig(*config, **way))
+        kernels = lower(program, backend="cuda_hopper").source.text.split("TC_KERNEL(")[1:]
+        consumers = kernels[-1].split("// consumers")[1]
+        meet = f"named_barrier(1, {2 * config[0]})"
+        assert (meet in consumers) == ("unordered_tiles" not in way)
+        assert ("store_tile<" in consumers) == ("stores_tiles" in way)
+        assert len(kernels) == 1 + ("lists_tiles" in way)

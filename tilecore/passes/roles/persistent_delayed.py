@@ -28,6 +28,7 @@ from tilecore.ir.expr import Const, Expr, Select, Var, binary, const, free_vars
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Allocate, Block, Copy, For, If, Intrinsic, Let, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.passes.memory_effects import NEXT_BLOCK
 from tilecore.passes.roles.consumer_schedule import reads_first
 from tilecore.passes.roles.deferred_store import is_held
 from tilecore.passes.roles.delayed_schedule import delayed_tile, later_group
@@ -54,6 +55,10 @@ LARGEST_SECTION = 32
 FEWEST_SHARED_STEPS = 16
 """Steps of a tile from which blocks of a cluster load for one another: before, they wait for each
 other's epilogues more than they save (docs/performance-log.md)."""
+UNORDERED_HINT = "unordered_tiles"
+"""Hint of a loop: warps need not wait for one another's stores before the block's next tile. Tiles
+are blocks of the author's grid, to which nothing orders global memory; without the hint lanes still
+meet where the stores of one tile might touch what another one's touch."""
 ROOMY_THREADS = 256
 """Up to here lanes have registers to spare. Above, what is loaded once has one slot, and loops of
 two stages stay as they are: both spilled with three groups of 128 lanes."""
@@ -147,7 +152,8 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         done = names.buffer(f"steps_{label}", (), int32, Scope.LOCAL)
         round_, base = Var(names.fresh(f"round_{label}")), Var(names.fresh(f"base_{label}"))
         so_far = Let(base, step_base(parts.loop, round_, done))
-        inner = (*lets, so_far, *body(round_, base), *count_steps(parts.loop, base, done))
+        begin = (Intrinsic(NEXT_BLOCK),) if dict(parts.loop.hints).get(UNORDERED_HINT) else ()
+        inner = (*lets, so_far, *begin, *body(round_, base), *count_steps(parts.loop, base, done))
         if taken is None:
             loop: Block = (_tile_loop(own, parts, first, round_, inner),)
         else:

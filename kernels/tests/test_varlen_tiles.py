@@ -1,0 +1,183 @@
+"""The tiles of packed sequences: the list itself, and attention whichever way blocks get theirs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilecore
+import tilecore.language as T
+from tilecore_kernels.attention_problem import AttentionConfig
+from tilecore_kernels.flash_varlen import FLASH_VARLEN, flash_varlen
+from tilecore_kernels.tiles import ceildiv
+from tilecore_kernels.varlen_problem import WAYS, VarlenConfig, VarlenProblem, inputs, reference
+from tilecore_kernels.varlen_tiles import WORDS, list_tiles
+
+Lengths = tuple[tuple[int, int], ...]
+TILE_Q, MAX_Q = 16, 5000
+LANES = ("cuda_hopper", "cuda_ampere", "rocm_cdna3")
+UNEQUAL: Lengths = ((100, 100), (0, 9), (65, 130), (33, 0), (0, 0), (1, 1), (64, 64))
+EDGES: dict[str, Lengths] = {
+    "no sequence": (),
+    "all empty": ((0, 0), (0, 0), (0, 0)),
+    "no queries": ((0, 7), (0, 300)),
+    "no keys": ((70, 0), (5, 0)),
+    "one sequence": ((130, 130),),
+    "one row": ((1, 1),),
+    "whole tiles": ((64, 64), (128, 128), (64, 64)),
+    "as many tiles as places": ((1, 1),) * 9,
+    "more sequences than are counted at once": ((0, 0),) * 130 + ((70, 70), (0, 3), (1, 200)),
+}
+
+
+@functools.cache
+def listing(causal: bool, backend: str, device: str = "native") -> Any:
+    """The listing kernel alone, with the list as its output."""
+    problem = VarlenProblem(1, 16, MAX_Q, right=0 if causal else None)
+    batch, places = T.dynamic("batch, places")
+
+    @T.prim_func
+    def program(
+        StartsQ: T.Tensor((batch + 1,), "int32"), StartsK: T.Tensor((batch + 1,), "int32"),
+        Tiles: T.Tensor((places, WORDS), "int32"),
+    ):  # fmt: skip
+        list_tiles(problem, StartsQ, StartsK, Tiles, TILE_Q)
+
+    return tilecore.compile(program, backend=backend, device=device)
+
+
+def starts_of(lengths: Lengths, front: int = 0) -> np.ndarray:
+    """Starts of queries and of keys, (2, batch + 1); `front` rows belong to no sequence."""
+    starts = np.full((2, len(lengths) + 1), front, np.int32)
+    starts[:, 1:] += np.cumsum(np.array(lengths, np.int32).reshape(-1, 2), axis=0).T
+    return starts
+
+
+def expected(lengths: Lengths, starts: np.ndarray, causal: bool, places: int) -> np.ndarray:
+    """The list, one tile after the other."""
+    found = []
+    for b in sorted(range(len(lengths)), key=lambda b: (-lengths[b][1], b)):
+        queries, keys = lengths[b]
+        firsts = range(0, queries, TILE_Q)
+        for first in reversed(firsts) if causal else firsts:
+            found.append((b, first, starts[0, b], queries, starts[1, b], keys))
+    wanted = np.zeros((places, WORDS), np.int32)
+    wanted[: len(found)] = np.array(found, np.int32).reshape(-1, WORDS)
+    return wanted
+
+
+def check_list(lengths: Lengths, causal: bool, front: int, backend: str, device: str) -> None:
+    starts = starts_of(lengths, front)
+    total = int(starts[0, -1]) + 3
+    most = min(total // TILE_Q + len(lengths), ceildiv(MAX_Q, TILE_Q) * len(lengths), total)
+    wanted = expected(lengths, starts, causal, most)  # fails where there are more tiles than places
+    got = np.full(wanted.shape, -1, np.int32)
+    listing(causal, backend, device)(starts[0].copy(), starts[1].copy(), got)
+    np.testing.assert_array_equal(got, wanted)
+
+
+LENGTH = st.one_of(st.integers(0, 3), st.integers(0, 200), st.sampled_from((16, 32, 2100)))
+LISTS = st.lists(st.tuples(LENGTH, LENGTH), max_size=300).map(tuple)
+
+
+@given(LISTS, st.booleans(), st.integers(0, 50))
+@settings(max_examples=40, deadline=None)
+def test_the_list_holds_every_tile_once_longest_first(
+    lengths: Lengths, causal: bool, front: int
+) -> None:
+    """Bit by bit what a walk over sorted sequences gives: no order of blocks or lanes enters."""
+    check_list(lengths, causal, front, "cpu_llvm", "native")
+
+
+@pytest.mark.parametrize("backend", LANES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_list_is_the_same_on_lanes(
+    backend: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order of lanes; the emulator reports two lanes that write one place."""
+    monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
+    listing.cache_clear()
+    rng = np.random.default_rng(seed)
+    drawn = tuple((int(q), int(k)) for q, k in rng.integers(0, 90, (40, 2)))
+    for lengths in (drawn, *EDGES.values()):
+        check_list(lengths, bool(seed % 2), 5 * seed, backend, "emulator")
+
+
+@functools.cache
+def attention(way: int, backend: str, right: int | None, page_size: int = 0) -> Any:
+    """The kernel for up to 200 queries of two heads, in one of the `WAYS`."""
+    problem = problem_of((), right, page_size)
+    device = "native" if backend == "cpu_llvm" else "emulator"
+    config = VarlenConfig(64, 32, 2, 128, **WAYS[way])
+    return tilecore.compile(flash_varlen(problem, config), backend=backend, device=device)
+
+
+def problem_of(lengths: Lengths, right: int | None, page_size: int = 0) -> VarlenProblem:
+    pages = ceildiv(300, page_size) if page_size else 0
+    return VarlenProblem(
+        2, 32, 200, kv_heads=1, right=right, page_size=page_size, max_pages=pages, lengths=lengths
+    )
+
+
+def check_attention(
+    lengths: Lengths, way: int, backend: str, right: int | None, page_size: int = 0
+) -> None:
+    problem = problem_of(lengths, right, page_size)
+    arrays = inputs(problem, np.random.default_rng(0))
+    rows = len(arrays[0])
+    got = (np.full((rows, 2, 32), np.nan, np.float16), np.full((2, rows), np.nan, np.float32))
+    attention(way, backend, right, page_size)(*arrays, *got)
+    out, sums = reference(problem, *arrays)
+    np.testing.assert_allclose(got[0].astype(np.float64), out, rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(np.isneginf(got[1]), np.isneginf(sums))
+    seen = np.isfinite(sums)
+    np.testing.assert_allclose(got[1][seen], sums[seen], rtol=1e-4, atol=1e-3)
+
+
+PAIR = st.tuples(st.integers(0, 200), st.integers(0, 290))
+
+
+@given(
+    st.lists(PAIR, max_size=9).map(tuple), st.sampled_from(range(len(WAYS))),
+    st.sampled_from((0, 32)),
+)  # fmt: skip
+@settings(max_examples=30, deadline=None)
+def test_all_ways_equal_float64(lengths: Lengths, way: int, page_size: int) -> None:
+    check_attention(lengths, way, "cpu_llvm", 0, page_size)
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_equal_float64(name: str) -> None:
+    for way in range(len(WAYS)):
+        check_attention(EDGES[name], way, "cpu_llvm", None)
+
+
+@pytest.mark.parametrize("way", range(1, len(WAYS)))
+@pytest.mark.parametrize("backend", LANES)
+def test_ways_on_lanes(backend: str, way: int) -> None:
+    check_attention(UNEQUAL, way, backend, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", LANES)
+def test_edges_on_lanes(backend: str) -> None:
+    for way in range(1, len(WAYS)):
+        for lengths in EDGES.values():
+            check_attention(lengths, way, backend, None)
+
+
+def test_the_first_choice_takes_tiles_as_measured() -> None:
+    """What was not measured on a device is a choice behind the first one, with the same tiles."""
+    from tilecore.targets import choose_target
+
+    target = choose_target("cuda_hopper")
+    first, *others = FLASH_VARLEN.configs(VarlenProblem(16, 128, 8192, right=0), target)
+    assert first == VarlenConfig(192, 80, 3, 384)
+    assert others[: len(WAYS) - 1] == [replace(first, **way) for way in WAYS[1:]]
+    assert isinstance(first, AttentionConfig)
