@@ -289,7 +289,7 @@ def start(backend: str, cache: Path) -> "subprocess.Popen[str]":
 
 
 def finish(process: "subprocess.Popen[str]") -> str:
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
     return errors
 

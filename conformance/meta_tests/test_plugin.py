@@ -23,7 +23,7 @@ def _pytest(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE), "HOME": str(cwd)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
     )
 
 

@@ -61,5 +61,6 @@ def test_a_wrong_result_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timing_counts_the_call() -> None:
+    begin = time.perf_counter()
     timing = time_call(lambda: time.sleep(0.01), budget_s=0.0, at_least=3)
-    assert 0.01 <= timing.best <= timing.median < 1.0
+    assert 0.01 <= timing.best <= timing.median <= time.perf_counter() - begin

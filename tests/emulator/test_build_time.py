@@ -45,8 +45,9 @@ def test_a_kernel_is_built_in_less_than_a_second_and_once(name: str) -> None:
         before = children_seconds()
         build_kernel(text, kernel, SUPPORT)
         costs.append(children_seconds() - before)
+    print(f"{name}: {min(costs):.2f} s")
     assert 0.0 < min(costs) < LIMIT_SECONDS
-    before, begin = children_seconds(), time.perf_counter()
+    before, begin = children_seconds(), time.process_time()
     build_kernel(text, kernel, SUPPORT)
     assert children_seconds() == before, "a text that was built before is not built again"
-    assert time.perf_counter() - begin < LIMIT_SECONDS
+    assert time.process_time() - begin < LIMIT_SECONDS

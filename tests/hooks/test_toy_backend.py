@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
         "--disable-pip-version-check", "--target", str(folder), str(TOY),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -87,7 +87,7 @@ def test_installed_toy_compiles_and_runs(site: Path, tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, str(program)],
-        capture_output=True, text=True, check=False, env=environment, timeout=300,
+        capture_output=True, text=True, check=False, env=environment, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip().endswith("right")

@@ -53,7 +53,7 @@ def start(script: Path, cache: Path, factor: float) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     """Its warnings."""
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
     return errors
 

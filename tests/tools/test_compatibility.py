@@ -70,7 +70,7 @@ def test_a_checkout_is_run_and_shown(tmp_path: Path) -> None:
         (checkout / name).write_text(text)
     command = [sys.executable, "-m", "tools.compatibility", str(checkout), "--commit", "abc"]
     folder, page = tmp_path / "kept", tmp_path / "page.md"
-    options = ["--keep", str(folder), "--output", str(page), "--tree", "def", "--limit", "9"]
+    options = ["--keep", str(folder), "--output", str(page), "--tree", "def", "--limit", "40"]
     environment = {**os.environ, "TILECORE_CACHE_DIR": str(tmp_path / "cache")}
     for _again in range(2):  # what was decided is not run again
         done = subprocess.run(
@@ -78,7 +78,7 @@ def test_a_checkout_is_run_and_shown(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     run = read_run(folder)
-    assert (run.backend, run.place, run.limit) == ("cpu_llvm", "host", 9)
+    assert (run.backend, run.place, run.limit) == ("cpu_llvm", "host", 40)
     assert {path: one.state for path, one in run.results.items()} == {
         "examples/gemm_sp/right.py": PASS,
         "examples/norm/wrong.py": FAIL,

@@ -106,7 +106,8 @@ class RunOptions:
         seed: chooses the order of lanes, warps, blocks and deliveries.
         workers: OS threads that blocks are spread over; 0 means one a processor that this
             process may use.
-        time_limit_seconds: after this the launch ends with a ``timeout`` fault.
+        time_limit_seconds: of processor time; when one of its OS threads has used it, the launch
+            ends with a ``timeout`` fault.
         max_faults: kinds-and-places of faults after which the launch stops.
         source_file: the author's file, for the lines of TC_LINE.
         lines: author's place of each TC_LINE number, where a file name is not enough.

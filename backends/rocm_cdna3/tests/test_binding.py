@@ -84,7 +84,7 @@ def run(libraries: Path, program: str, **more: str) -> subprocess.CompletedProce
     }  # fmt: skip
     return subprocess.run(
         [sys.executable, "-u", "-c", program], env=environment, capture_output=True, text=True,
-        check=False, timeout=120,
+        check=False, timeout=500,
     )  # fmt: skip
 
 

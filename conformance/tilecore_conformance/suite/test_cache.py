@@ -41,7 +41,7 @@ def _start(subject: Subject, cache: Path) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
-    _, log = process.communicate(timeout=300)
+    _, log = process.communicate(timeout=500)
     assert process.returncode == 0, log[-3000:]
 
 

@@ -58,7 +58,7 @@ def test_text_does_not_depend_on_the_process(subject: Subject) -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=500,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         texts.append(done.stdout)

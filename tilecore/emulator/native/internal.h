@@ -67,7 +67,6 @@ struct Launch {
   std::atomic<int64_t> fault_count{0};
   std::atomic<bool> stopped{false};
   int64_t switches = 0;
-  double deadline = 0;
 };
 
 // ---------------------------------------------------------------- clocks
@@ -239,6 +238,7 @@ struct Worker {
   int64_t switches = 0;
   int64_t progress = 0, spins = 0, spin_progress = 0;
   double spin_start = 0;
+  double deadline = 0;  // of this launch, on this thread's clock
   alignas(16) unsigned char nowhere[65536];  // see poison()
   std::vector<Lane> lanes;
   std::vector<LaneHead*> heads;
@@ -284,6 +284,7 @@ void count_banks(Block& block, LaneHead& lane, int32_t offset, uint32_t bytes, b
 void prepare_blocks(Worker& worker, int64_t unit);
 // Faults of an earlier block first; those of one block as it met them.
 void sort_by_block(std::vector<FaultRecord>& faults);
+// Processor time of this OS thread: a machine that is busy with other work makes no launch late.
 double seconds();
 
 }  // namespace tc::emulator

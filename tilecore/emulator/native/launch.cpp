@@ -50,6 +50,7 @@ static void run_worker(Launch& launch, int64_t units) {
   std::unique_ptr<Worker> owned = pool().take();
   Worker& worker = *owned;
   worker.launch = &launch;
+  worker.deadline = seconds() + launch.config->time_limit_seconds;
   const int64_t seed = int64_t(launch.config->seed);
   while (!launch.stopped.load()) {
     const int64_t turn = launch.next_unit.fetch_add(1);
@@ -135,7 +136,6 @@ extern "C" __attribute__((visibility("default"))) char* tc_emulator_launch(
   try {
     Launch launch;
     launch.config = config;
-    launch.deadline = seconds() + config->time_limit_seconds;
     const int64_t blocks = int64_t(config->grid[0]) * config->grid[1] * config->grid[2];
     const int64_t cluster = config->cluster[0] * config->cluster[1] * config->cluster[2];
     const int64_t units = config->resident ? (blocks > 0 ? 1 : 0) : blocks / cluster;

@@ -10,7 +10,7 @@ thread_local LaneHead* current_lane __attribute__((tls_model("initial-exec"))) =
 
 double seconds() {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
 }
 
@@ -107,11 +107,12 @@ void let_others_run() {
 
 void look_at_clock() {
   Lane& lane = self();
-  Launch& launch = *lane.owner->worker->launch;
+  Worker& worker = *lane.owner->worker;
+  Launch& launch = *worker.launch;
   lane.patience = 100000;
   if (launch.stopped.load(std::memory_order_relaxed)) abandon();
-  if (seconds() < launch.deadline) return;
-  report(lane, Fault::timeout, 0, 0, "the launch ran longer than its limit of %g seconds",
+  if (seconds() < worker.deadline) return;
+  report(lane, Fault::timeout, 0, 0, "the launch ran longer than its limit of %g seconds of a processor",
          launch.config->time_limit_seconds);
   launch.stopped.store(true);
   abandon();
