@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 # Busy machines make slow examples; a slow example is no failure, the test's timeout is. The same
-# examples every time: what fails is the change under test. `--hypothesis-profile=search` tries others.
+# examples every time: what fails is the change under test. Others: `--hypothesis-profile=search`.
 settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -32,6 +32,8 @@ _LARGEST_FRAME_BYTES = 576 * 1024
 _LINKED = ("-shared", "-nostdlib")
 _LIBRARIES = ("-lm", "-lc", "-lgcc")
 
+_NAME_LETTERS = 60  # of a kernel's name in that of its file, for whoever looks there
+
 _whole_headers: set[Path] = set()  # looked at by this process
 
 
@@ -84,7 +86,7 @@ def build_kernel(text: str, name: str, support: EmulatorSupport) -> EmulatedKern
     )
     flags = _kernel_flags(compiler, support)
     key = _digest(source, engine.name, *flags)
-    library = cache_directory() / "kernels" / f"{name}-{key}.so"
+    library = cache_directory() / "kernels" / f"{name[:_NAME_LETTERS]}-{key}.so"
     if not _is_whole(library):
         header = _precompiled_header(compiler, engine, support, flags)
         command = [compiler.command, *header, *flags, *_LINKED, "-x", "c++", "-", "-x", "none"]

@@ -6,10 +6,14 @@ import ast
 import copy
 import functools
 import linecache
+import time
 from types import CodeType, FunctionType
 
 from tilecore.errors import Loc
 from tilecore.language.locate import misuse
+
+_begin = time.time()
+"""A file that was not written since is what its functions were made of."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -21,6 +25,27 @@ def _functions(filename: str, text: str) -> dict[tuple[str, int], ast.FunctionDe
             first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
             found[node.name, first] = node
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(filename: str, text: str) -> dict[tuple[str, int], CodeType]:
+    """What Python makes of every function of a file, by (name, first line)."""
+    found: dict[tuple[str, int], CodeType] = {}
+    left = [compile(text, filename, "exec", dont_inherit=True)]
+    while left:
+        code = left.pop()
+        found[code.co_name, code.co_firstlineno] = code
+        left += (const for const in code.co_consts if isinstance(const, CodeType))
+    return found
+
+
+def _is_written_since(code: CodeType, text: str) -> bool:
+    """Whether the file says something else than when it was imported, in this function."""
+    entry = linecache.cache.get(code.co_filename)
+    written = entry[1] if entry is not None and len(entry) == 4 else None
+    if written is None or written < _begin:  # None: a notebook's cell, which is kept as it was
+        return False
+    return _codes(code.co_filename, text).get((code.co_name, code.co_firstlineno)) != code
 
 
 def function_loc(function: FunctionType) -> Loc:
@@ -45,14 +70,16 @@ def function_tree(function: FunctionType) -> ast.FunctionDef:
             hint="exec() and the plain interactive prompt keep no source",
         )
     try:
-        found = _functions(code.co_filename, "".join(lines))
+        text = "".join(lines)
+        node = _functions(code.co_filename, text).get((code.co_name, code.co_firstlineno))
+        changed = node is None or _is_written_since(code, text)
     except SyntaxError:
-        found = {}
-    node = found.get((code.co_name, code.co_firstlineno))
-    if node is None:
+        node, changed = None, True
+    if node is None or changed:
         raise misuse(
             f"the source of {function.__name__} is not a `def` at this line, or the file has "
             "changed since it was imported",
             loc=function_loc(function),
+            hint="import it again",
         )
     return copy.deepcopy(node)
