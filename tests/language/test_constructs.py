@@ -3,6 +3,7 @@
 import language_support as support
 import numpy as np
 import pytest
+from compiling import BACKENDS, kernel_on
 
 import tilecore
 import tilecore.language as T
@@ -45,22 +46,58 @@ def test_while_as_a_block_takes_a_runtime_condition():
         with T.While(True):
             A[0] = 1
 
-    def lanes(A):
-        for i in T.Parallel(4):
-            with T.While(A[i] > 0):
-                A[i] = A[i] - 1
+    macro = T.macro(wrong)
+    message = "T.While needs a condition of the program; .*got True.*hint: write a Python"
+    with pytest.raises(LanguageError, match=message):
 
-    for body, message in (
-        (wrong, "T.While needs a condition of the program; .*got True.*hint: write a Python"),
-        (lanes, "a runtime `while` inside T.Parallel"),
-    ):
-        macro = T.macro(body)
-        with pytest.raises(LanguageError, match=message):
+        @T.prim_func
+        def main(A: T.Tensor((4,), "int32")):
+            with T.Kernel(1, threads=32):
+                macro(A)
 
-            @T.prim_func
-            def main(A: T.Tensor((4,), "int32")):
-                with T.Kernel(1, threads=32):
-                    macro(A)  # noqa: B023
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_every_iteration_of_a_nest_leaves_its_own_while(backend):
+    """Steps to 1 by halving and tripling: by `while`, as a block, with `break` and `continue`."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 70), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(70):
+                v, n = T.alloc_var("int32", init=0), T.alloc_var("int32", init=0)
+                v = A[0, i]
+                while v > 1 and n < 50:
+                    v = T.if_then_else(v % 2 == 0, v // 2, 3 * v + 1)
+                    n += 1
+                A[0, i] = n
+            for i in T.Parallel(70):
+                with T.While(A[1, i] > 9):
+                    A[1, i] = A[1, i] - 7
+            for i in T.Parallel(70):
+                v, n = T.alloc_var("int32", init=0), T.alloc_var("int32", init=0)
+                while A[2, i] >= 0:
+                    v += 1
+                    if v % 3 == 0:
+                        continue
+                    if v > A[2, i]:
+                        break
+                    n += v
+                A[2, i] = n
+
+    def steps(v):
+        n = 0
+        while v > 1 and n < 50:
+            v, n = v // 2 if v % 2 == 0 else 3 * v + 1, n + 1
+        return n
+
+    a = np.tile(np.arange(70, dtype=np.int32), (3, 1))
+    expected = [
+        [steps(v) for v in range(70)],
+        [v if v <= 9 else v - 7 * -(-(v - 9) // 7) for v in range(70)],
+        [sum(v for v in range(1, most + 1) if v % 3) for most in range(70)],
+    ]
+    kernel_on(backend, main)(a)
+    np.testing.assert_array_equal(a, expected)
 
 
 def test_thread_binding_gives_the_launch_s_indices():

@@ -56,7 +56,6 @@ from tilecore.language.block_votes import (
     syncthreads_count,
     syncthreads_or,
 )
-from tilecore.language.control import WhileBlock as While
 from tilecore.language.convolution import c2d_im2col, im2col
 from tilecore.language.debug_ops import device_assert
 from tilecore.language.debug_ops import print_ as print
@@ -216,6 +215,7 @@ from tilecore.language.types import (
     ptr,
     symbolic,
 )
+from tilecore.language.while_loops import WhileBlock as While
 
 
 def _check_calls() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilecore.errors import Loc
-from tilecore.ir.expr import TRUE, Const, Expr
-from tilecore.ir.stmts import Assert, Break, Continue, If, Stmt, While
+from tilecore.ir.expr import TRUE, Expr
+from tilecore.ir.stmts import Assert, Break, Continue, If, Stmt
 from tilecore.language import bindings
 from tilecore.language import operators as ops
 from tilecore.language.builder import Frame, current
@@ -21,13 +21,9 @@ from tilecore.language.locate import caller_loc, fail
 from tilecore.language.loops import LoopSpec, serial
 from tilecore.language.run_loops import run_spec
 from tilecore.language.values import BufferValue, Operators, Scalar
+from tilecore.language.while_loops import emit_while, is_runtime
 
 Values = tuple[Any, ...]
-
-
-def is_runtime(value: Any) -> bool:
-    """True when the truth of `value` is known only when the program runs."""
-    return isinstance(value, Operators) and not isinstance(value.to_expr(), Const)
 
 
 def _line(loc: Loc | None) -> int:
@@ -169,7 +165,7 @@ class WhileLoop(_Loop):
             return True
         assert self.frame is not None
         body = self.builder.pop(self.frame)
-        self.builder.emit(While(self.condition, body, self.loc))
+        emit_while(self.builder, self.condition, body, self.loc)
         return False
 
     def test(self, condition: Any) -> bool:
@@ -181,8 +177,6 @@ class WhileLoop(_Loop):
                 self.builder.frames[-1].stmts.extend(stmts)
                 self.builder.frames[-1].names.update(frame.names)
             return bool(condition)
-        if self.builder.inside("parallel"):
-            fail("a runtime `while` inside T.Parallel", expected="T.serial with a bound")
         if frame is None:
             fail("a `while` on a runtime value outside of a kernel")
         self.is_runtime = True
@@ -198,36 +192,6 @@ class WhileLoop(_Loop):
         kept = self._after(values)
         self._retire()
         return kept
-
-
-class WhileBlock:
-    """``with T.While(condition):`` for authors who write the loop as a block.
-
-    The condition is the one that was passed: it is evaluated anew in each round.
-    """
-
-    def __init__(self, condition: Any) -> None:
-        self.builder = current()
-        self.builder.require_kernel("T.While")
-        if not is_runtime(condition):
-            fail(
-                "T.While needs a condition of the program",
-                expected="a value that the body changes",
-                got=repr(condition),
-                hint="write a Python `while` for what is known while tracing",
-            )
-        if self.builder.inside("parallel"):
-            fail("a runtime `while` inside T.Parallel", expected="T.serial with a bound")
-        self.loc = caller_loc()
-        self.condition = ops.truth(condition)
-        self.frame: Frame | None = None
-
-    def __enter__(self) -> None:
-        self.frame = self.builder.push("while")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind is None and self.frame is not None:
-            self.builder.emit(While(self.condition, self.builder.pop(self.frame), self.loc))
 
 
 class Branch:

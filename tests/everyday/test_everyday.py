@@ -1,0 +1,44 @@
+"""What everybody writes first works as it is written, everywhere, at sizes that nothing divides."""
+
+from __future__ import annotations
+
+import everyday_cases
+import everyday_products as products
+import numpy as np
+import pytest
+from compiling import BACKENDS, kernel_on
+
+# The oldest of the targets shares its lowering with others, which run always.
+EVERYWHERE = [
+    "reference",
+    *(pytest.param(b, marks=pytest.mark.slow) if b == "cuda_ampere" else b for b in BACKENDS),
+]
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("name", everyday_cases.CASES)
+def test_results_are_those_of_numpy(name: str, backend: str) -> None:
+    program, arguments, results = everyday_cases.CASES[name]()
+    kernel_on(backend, program)(*arguments)
+    for place, (expected, tolerance) in results.items():
+        got = arguments[place].astype(np.float64)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+
+
+def test_slots_of_an_expert_are_a_permutation() -> None:
+    program, arguments, _ = everyday_cases.CASES["moe_routing"]()
+    kernel_on("cpu_llvm", program)(*arguments)
+    _, _, experts, counts, slots = arguments
+    for expert, count in enumerate(counts):
+        assert sorted(slots[experts == expert]) == list(range(count))
+
+
+def test_a_linear_layer_in_the_eager_style() -> None:
+    x, w, b = (everyday_cases.normal(*s, dtype="float16") for s in ((40, 50), (45, 50), (45,)))
+    sums = everyday_cases.wide(x) @ everyday_cases.wide(w).T + b
+    # gelu by the error function, whose values a table of its integral gives
+    steps = np.linspace(-12, 12, 200_001)
+    density = np.exp(-steps * steps / 2) / np.sqrt(2 * np.pi)
+    below = np.cumsum(density) * (steps[1] - steps[0])
+    expected = sums * np.interp(sums, steps, below, left=0, right=1)
+    np.testing.assert_allclose(products.gelu_linear(x, w, b), expected, atol=2e-2)
