@@ -1,4 +1,5 @@
-"""Short steps of attention: the next slot asked for early, rings counted, descriptors held.
+"""Short steps of attention: the next slot asked for early, rings counted, descriptors held,
+conversions beside exponentials.
 
 Options that are off by default: with them results have the same bits, whatever the number of
 stages, and texts without them stay as they were.
@@ -6,7 +7,9 @@ stages, and texts without them stay as they were.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -16,9 +19,15 @@ from tilecore import driver
 from tilecore.compiler import lower
 from tilecore.errors import EmulatorFault
 from tilecore.hooks.records import CompileOptions
-from tilecore.ir.expr import TRUE
+from tilecore.ir.buffers import Buffer
+from tilecore.ir.dtypes import float32
+from tilecore.ir.expr import TRUE, Cast, Load, const
+from tilecore.ir.program import Kernel, Program
+from tilecore.ir.stmts import Block, For, Intrinsic, Stmt, Store
+from tilecore.ir.visit import buffers_in, walk_stmts
+from tilecore.passes.lowering.convert_beside import BESIDE, convert_beside
 from tilecore.passes.roles.ring import Ring
-from tilecore_backend_cuda_hopper.copy import ASKS_EARLY
+from tilecore_backend_cuda_hopper.copy import ASKS_EARLY, CONVERTS_BESIDE
 from tilecore_backend_cuda_hopper.descriptors import HOLDS
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, inputs
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
@@ -26,6 +35,7 @@ from tilecore_kernels.gemm import GEMM, GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 
 Problem = AttentionProblem
+ALL = (ASKS_EARLY, CONVERTS_BESIDE, HOLDS)
 CASES = {
     "full": (Problem(1, 2, 450, 64, "float16", kv_len=700, has_lse=True), (192, 80, 384)),
     "causal": (Problem(1, 2, 450, 64, "float16", right=0, has_lse=True), (192, 64, 384)),
@@ -65,7 +75,7 @@ def compare(name: str, *stages: int) -> None:
     want = outcome(name, 2)
     assert not any(np.isnan(one).any() for one in want)
     for count in stages:
-        for one, other in zip(outcome(name, count, ASKS_EARLY, HOLDS), want, strict=True):
+        for one, other in zip(outcome(name, count, *ALL), want, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -88,7 +98,7 @@ def test_any_order_of_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
     driver.clear_memory_cache()
     for name, stages in itertools.product(want, (2, 3)):
-        for one, other in zip(outcome(name, stages, ASKS_EARLY, HOLDS), want[name], strict=True):
+        for one, other in zip(outcome(name, stages, *ALL), want[name], strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -124,6 +134,50 @@ def test_each_descriptor_is_held_once() -> None:
     gemm = GEMM.program(GemmProblem(256, 256, 256, "float16"), GemmConfig(128, 128, 64, 3, 256))
     text = lower(gemm, backend="cuda_hopper", options=chosen).source.text
     assert text.count("hopper::hold(") == text.count("hopper::descriptor(") == 2
+
+
+@pytest.mark.parametrize("name", ["full", "causal"])
+def test_the_last_quarter_of_the_exponentials_stands_behind_the_wait(name: str) -> None:
+    _, program, chosen = attention(name, 3, ASKS_EARLY, CONVERTS_BESIDE)
+    text = lower(program, backend="cuda_hopper", options=chosen).source.text
+    groups = CASES[name][1][1] // 8  # of 8 columns
+    first = groups - groups // 4
+    loop = text[text.index("barrier_test(") :]
+    loop = re.split(r"slot\w* = slot", loop)[0]
+    words = (f" < {first}; ", "pin(scores);", "wgmma_wait<0>", f" = {first}; ", "store_pair(")
+    places = [loop.index(word) for word in words]
+    assert places == sorted(places)
+    assert loop.count("fast_exp2(scores") == loop.count("store_pair(") == 2
+
+
+def test_work_that_shares_more_than_the_result_is_left_where_it_is() -> None:
+    _, program, chosen = attention("full", 3)
+    kernel = lower(program, backend="cuda_hopper", options=chosen).stages[-1][1].kernels[0]
+    loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
+    steady = next(s for s in loops if any(is_settle(t) for t in s.body))
+    hinted = dataclasses.replace(steady, hints=((BESIDE, True),))
+    assert divided(hinted) != hinted
+    at = next(k for k, s in enumerate(steady.body) if is_settle(s))
+    weights = next(b for b in buffers_in(steady.body) if b.name == "weights")
+    reads = Store(total_of(steady.body), (const(0),), Cast(Load(weights, (const(0),)), float32))
+    body = (*steady.body[:at], reads, *steady.body[at:])
+    spoilt = dataclasses.replace(hinted, body=body)
+    assert divided(spoilt) == spoilt
+
+
+def divided(loop: For) -> For:
+    """The loop after the pass."""
+    kernel = Kernel("k", (), (), 128, (loop,))
+    (after,) = convert_beside(Program("p", (), (kernel,)), None).kernels
+    return after.body[0]
+
+
+def is_settle(stmt: Stmt) -> bool:
+    return isinstance(stmt, Intrinsic) and stmt.op == "contraction.settle"
+
+
+def total_of(body: Block) -> Buffer:
+    return next(b for b in buffers_in(body) if b.name == "total")
 
 
 def test_without_the_options_nothing_of_them_is_generated() -> None:

@@ -41,6 +41,8 @@ PRODUCER_WARPS = 4
 MAX_THREADS = 1024
 ASKS_EARLY = "asks_early"
 """Option of `CompileOptions.extra`, off by default: `PipelinePlan.asks_early`."""
+CONVERTS_BESIDE = "converts_beside"
+"""Option of `CompileOptions.extra`, off by default: `PipelinePlan.converts_beside`."""
 CLUSTER = 2
 """Blocks that share a tile of B: four do not fit all multiprocessors at once, and halve the speed
 (docs/performance-log.md)."""
@@ -76,6 +78,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         takes_tiles=True, alternates=fits_twice(request),
         takes_turns=left is not None, held_registers=left or 0,
         asks_early=bool(dict(request.options.extra).get(ASKS_EARLY)),
+        converts_beside=bool(dict(request.options.extra).get(CONVERTS_BESIDE)),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 

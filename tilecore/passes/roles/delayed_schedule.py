@@ -24,6 +24,7 @@ from tilecore.ir.stmts import (
     Block,
     For,
     Gemm,
+    Hints,
     If,
     Intrinsic,
     Let,
@@ -39,6 +40,7 @@ from tilecore.ir.visit import (
     substitute_block,
     walk_stmts,
 )
+from tilecore.passes.lowering.convert_beside import BESIDE
 from tilecore.passes.lowering.count_slots import COUNTED
 from tilecore.passes.lowering.skip_scaling import FACTORS_APART
 from tilecore.passes.roles.ring import Group
@@ -78,7 +80,7 @@ def delayed_loop(
 ) -> list[Stmt]:
     """The delayed schedule of a loop, and what must stand around it; empty if it has none."""
     parts = _delayed_parts(loop, groups, plan, runs_beside)
-    return [] if parts is None else _delayed(loop, parts, names, steps, plan.asks_early)
+    return [] if parts is None else _delayed(loop, parts, names, steps, plan)
 
 
 def delayed_tile(
@@ -229,7 +231,7 @@ def _is_fixed(gemm: Gemm, bound: set[str]) -> bool:
 
 
 def _delayed(
-    loop: For, parts: _Delayed, names: Names, steps: Steps, asks_early: bool
+    loop: For, parts: _Delayed, names: Names, steps: Steps, plan: PipelinePlan
 ) -> list[Stmt]:
     ring = parts.last_group.ring
     counter = ring.counter
@@ -243,12 +245,12 @@ def _delayed(
     def iteration(at: Expr, delayed: bool, there: Buffer | None = None) -> Block:
         return _iteration(parts, at, extent, base, delayed, steps.after_first, there)
 
-    there = names.buffer("there", (1,), int32, Scope.LOCAL) if asks_early else None
+    there = names.buffer("there", (1,), int32, Scope.LOCAL) if plan.asks_early else None
     rest = For(
         counter, one, binary("sub", extent, one), one,
         (*loop_value(loop, counter), *iteration(counter, True, there)),
         LoopKind.SERIAL, None,
-        with_hint(loop.hints, COUNTED, True) if asks_early else loop.hints, loop.loc,
+        _hints(loop, plan), loop.loc,
     )  # fmt: skip
     first = substitute_block(iteration(zero, delayed=False), {loop.var: loop.start})
     first = renamed(first, names)
@@ -267,6 +269,14 @@ def _delayed(
     if steps.taken is not None:
         result.append(_released(loop, parts, names, base, steps.taken))
     return result
+
+
+def _hints(loop: For, plan: PipelinePlan) -> Hints:
+    """The loop's hints, with those that the plan asks lowering to follow."""
+    hints = loop.hints
+    for name, is_asked in ((COUNTED, plan.asks_early), (BESIDE, plan.converts_beside)):
+        hints = with_hint(hints, name, True) if is_asked else hints
+    return hints
 
 
 def _released(loop: For, parts: _Delayed, names: Names, base: Expr, taken: Expr) -> For:
