@@ -29,10 +29,7 @@ from tilecore.ir.visit import substitute_block, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.mixed_digits import digits_of, divided
 from tilecore.passes.register_maps import register_map
-from tilecore.passes.spread import (
-    compact_registers,
-    default_spread,
-)
+from tilecore.passes.spread import Spread, compact_registers, default_spread
 
 VECTOR_BYTES = 16
 """Widest access of one lane."""
@@ -147,9 +144,14 @@ def _is_contiguous(access: Access, last: Var) -> bool:
 
 
 def loop_layout(
-    nest: Parallel, layouts: Mapping[str, object], threads: int, ranges: Ranges
+    nest: Parallel,
+    layouts: Mapping[str, object],
+    threads: int,
+    ranges: Ranges,
+    spread: Spread = default_spread,
 ) -> FragmentLayout | None:
-    """The loop layout of a nest, given the fragment layouts known so far.
+    """The loop layout of a nest, given the fragment layouts known so far; where there are none,
+    that of `spread`.
 
     Deterministic, so that every pass that asks gets the same answer. None when an extent is
     unbounded. Iterations that want an atomic operation's old value are run by one lane each: only
@@ -188,8 +190,8 @@ def loop_layout(
         candidates.append((fitting * 8 + covered, derived))
     if candidates:
         return max(candidates, key=lambda item: item[0])[1]
-    spread = default_spread(extents, vector_width(nest, ranges, threads), threads)
-    return dataclasses.replace(spread, replication=()) if alone else spread
+    usual = spread(extents, vector_width(nest, ranges, threads), threads)
+    return dataclasses.replace(usual, replication=()) if alone else usual
 
 
 def _halved(layout: FragmentLayout) -> FragmentLayout:

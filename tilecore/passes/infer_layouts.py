@@ -3,13 +3,16 @@
 The author's own layouts stand. Gemm accumulators and operands take the layouts of their atom;
 elementwise nests pass layouts on between the fragments they touch; a reduction's result takes the
 layout of its source with copies over the reduced lanes. What is still free takes a layout for
-coalesced access from the first nest that touches it. A fragment that two statements want in two
-layouts keeps the first; `stage_fragments` moves it where the other needs it.
+coalesced access from the first nest that touches it; where nests number the elements of several
+axes by one index, one without places to spare, which flat fragments can have, too. A fragment that
+two statements want in two layouts keeps the first; `stage_fragments` moves it where the other
+needs it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer, Scope
@@ -26,12 +29,35 @@ from tilecore.passes.lowering.lower_fma import fma_layout
 from tilecore.passes.mixed_digits import digits_of, joined
 from tilecore.passes.scopes import kernel_ranges, per_kernel, static
 from tilecore.passes.spread import (
+    Spread,
     compact_registers,
     default_spread,
     drop_axis,
+    even_spread,
     fits_shape,
     operand_of,
 )
+
+REGISTER_BYTES = 4
+
+Nests = list[tuple[Stmt, Parallel | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """What fragments are spread over.
+
+    Attributes:
+        threads: of the block.
+        registers: 32-bit ones of a lane; 0 where they are no resource.
+        ranges: of the kernel's variables.
+        spread: how nests are spread whose fragments are all free.
+    """
+
+    threads: int
+    registers: int
+    ranges: Ranges
+    spread: Spread
 
 
 def infer_layouts(program: Program, context: Context) -> Program:
@@ -48,16 +74,18 @@ def _infer(kernel: Kernel, program: Program, context: Context) -> Kernel:
             _from_atom(stmt, kernel.threads, layouts, context)
     fragments = [b for b in buffers_in(kernel.body) if b.scope is Scope.FRAGMENT]
     nests = [(stmt, as_parallel(stmt)) for stmt in stmts]
+    spread = even_spread if _has_flat_indices(nests, ranges) else default_spread
+    lanes = _Lanes(kernel.threads, context.target.registers_per_thread, ranges, spread)
     while True:
         changed = True
         while changed:
             changed = False
             for stmt, nest in nests:
-                changed |= _pass_on(stmt, nest, layouts, kernel.threads, ranges)
+                changed |= _pass_on(stmt, nest, layouts, lanes)
         free = [fragment for fragment in fragments if fragment.name not in layouts]
         if not free:
             break
-        _seed(free, nests, layouts, kernel.threads, ranges)
+        _seed(free, nests, layouts, lanes)
     return dataclasses.replace(kernel, layouts=tuple(sorted(layouts.items())))
 
 
@@ -104,8 +132,7 @@ def _pass_on(
     stmt: Stmt,
     nest: Parallel | None,
     layouts: dict[str, Layout | FragmentLayout],
-    threads: int,
-    ranges: Ranges,
+    lanes: _Lanes,
 ) -> bool:
     """Give layouts to the unknown fragments of one statement that has a known one."""
     if isinstance(stmt, Reduce):
@@ -120,25 +147,24 @@ def _pass_on(
     fragments = [a for a in accesses_of(nest) if a.buffer.scope is Scope.FRAGMENT]
     if not any(a.buffer.name in layouts for a in fragments):
         return False
-    return _derive(nest, fragments, layouts, threads, ranges)
+    return _derive(nest, fragments, layouts, lanes)
 
 
 def _derive(
     nest: Parallel,
     fragments: list[Access],
     layouts: dict[str, Layout | FragmentLayout],
-    threads: int,
-    ranges: Ranges,
+    lanes: _Lanes,
 ) -> bool:
-    loop = loop_layout(nest, layouts, threads, ranges)
-    extents = static_extents(nest, ranges)
+    loop = loop_layout(nest, layouts, lanes.threads, lanes.ranges, lanes.spread)
+    extents = static_extents(nest, lanes.ranges)
     if loop is None or extents is None:
         return False
     changed = False
     for access in fragments:
         if access.buffer.name in layouts:
             continue
-        derived = _operand_layout(access, nest, extents, loop)
+        derived = _operand_layout(access, nest, extents, loop, lanes.registers)
         if derived is not None:
             layouts[access.buffer.name] = derived
             changed = True
@@ -146,11 +172,16 @@ def _derive(
 
 
 def _operand_layout(
-    access: Access, nest: Parallel, extents: tuple[int, ...], loop: FragmentLayout
+    access: Access,
+    nest: Parallel,
+    extents: tuple[int, ...],
+    loop: FragmentLayout,
+    lane_registers: int,
 ) -> FragmentLayout | None:
     """The layout that puts an operand's elements where the nest's iterations want them.
 
-    An axis that no loop variable indexes is kept whole in each thread's registers.
+    An axis that no loop variable indexes is kept whole in each thread's registers, where half of
+    them are enough for it; None where they are not.
     """
     shape = static(access.buffer)
     kept: list[tuple[FragmentMode, ...]] = []
@@ -172,6 +203,9 @@ def _operand_layout(
             more = -(-extent // have)
             grown[axis] = (*grown[axis], FragmentMode(more, REGISTER, register))
             register *= more
+    half_bytes = lane_registers * REGISTER_BYTES // 2
+    if register > layout.registers and 0 < half_bytes < register * access.buffer.dtype.bytes:
+        return None
     return compact_registers(tuple(grown), layout.replication)
 
 
@@ -182,12 +216,23 @@ def _digits(index: Expr, nest: Parallel, extents: tuple[int, ...]) -> tuple[int,
     return digits_of(index, nest.vars, extents) or ()
 
 
+def _has_flat_indices(nests: Nests, ranges: Ranges) -> bool:
+    """True when a fragment is indexed by the number of an iteration of several loops."""
+    for _, nest in nests:
+        extents = None if nest is None else static_extents(nest, ranges)
+        if nest is None or extents is None:
+            continue
+        fragments = [a for a in accesses_of(nest) if a.buffer.scope is Scope.FRAGMENT]
+        if any(digits_of(index, nest.vars, extents) for a in fragments for index in a.indices):
+            return True
+    return False
+
+
 def _seed(
     free: list[Buffer],
-    nests: list[tuple[Stmt, Parallel | None]],
+    nests: Nests,
     layouts: dict[str, Layout | FragmentLayout],
-    threads: int,
-    ranges: Ranges,
+    lanes: _Lanes,
 ) -> None:
     """Decide one free fragment: by the first nest that also touches memory, else by its shape."""
     names = {fragment.name for fragment in free}
@@ -202,7 +247,7 @@ def _seed(
             if a.buffer.name in names and _elements(a.buffer) == _elements(largest)
         ]
         memory = [a for a in touched if a.buffer.scope in (Scope.GLOBAL, Scope.SHARED)]
-        if wanted and memory and _derive(nest, wanted[:1], layouts, threads, ranges):
+        if wanted and memory and _derive(nest, wanted[:1], layouts, lanes):
             name = wanted[0].buffer.name
             if fits_shape(layouts[name], static(wanted[0].buffer)):  # type: ignore[arg-type]
                 return
@@ -210,10 +255,10 @@ def _seed(
     shape = static(largest)
     width = max(1, 16 // largest.dtype.bytes)
     while width > 1 and (
-        shape[-1:] == () or shape[-1] % width or _elements(largest) // width < threads
+        shape[-1:] == () or shape[-1] % width or _elements(largest) // width < lanes.threads
     ):
         width //= 2
-    layouts[largest.name] = default_spread(shape, width, threads)
+    layouts[largest.name] = lanes.spread(shape, width, lanes.threads)
 
 
 def _elements(buffer: Buffer) -> int:

@@ -8,7 +8,8 @@ NumPy, so that no layout is a special case.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, s
 
 Modes = tuple[FragmentMode, ...]
 
+Spread = Callable[[tuple[int, ...], int, int], FragmentLayout]
+"""Spreads a tile of a shape over threads, some neighbours along the last axis to each."""
+
 
 def default_spread(shape: tuple[int, ...], vector: int, threads: int) -> FragmentLayout:
     """Spread a tile for coalesced access: `vector` neighbours along the last axis per thread,
@@ -24,6 +28,21 @@ def default_spread(shape: tuple[int, ...], vector: int, threads: int) -> Fragmen
 
     Threads that are left over hold copies (a power-of-two or dividing share), or stay idle.
     """
+    return _spread(shape, vector, threads, _share)
+
+
+def even_spread(shape: tuple[int, ...], vector: int, threads: int) -> FragmentLayout:
+    """`default_spread` with no place to spare along any axis, so that axes may be joined to one:
+    only as many threads go along an axis as divide it. Where that would cost registers, since
+    threads find no axis to go along, `default_spread` itself."""
+    even, usual = _spread(shape, vector, threads, math.gcd), default_spread(shape, vector, threads)
+    return even if even.registers <= usual.registers else usual
+
+
+def _spread(
+    shape: tuple[int, ...], vector: int, threads: int, share: Callable[[int, int], int]
+) -> FragmentLayout:
+    """See `default_spread`; `share` tells how many of the threads left go along so many pieces."""
     axes: list[list[FragmentMode]] = [[] for _ in shape]
     left, step = threads, 1
     reps: list[tuple[int, int]] = []
@@ -36,7 +55,7 @@ def default_spread(shape: tuple[int, ...], vector: int, threads: int) -> Fragmen
             axes[axis].append(FragmentMode(width, REGISTER, register))
             register *= width
         needed = -(-extent // width)
-        across = _share(needed, left)
+        across = share(needed, left)
         if across > 1:
             axes[axis].append(FragmentMode(across, THREAD, step))
             step *= across
