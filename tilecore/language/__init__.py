@@ -215,6 +215,18 @@ from tilecore.language.types import (
     ptr,
     symbolic,
 )
+from tilecore.language.vectors import (
+    Broadcast,
+    Ramp,
+    abs2,
+    add2,
+    extract_lane,
+    fma2,
+    max2,
+    min2,
+    mul2,
+    sub2,
+)
 from tilecore.language.while_loops import WhileBlock as While
 
 
@@ -245,6 +257,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Broadcast",
     "Buffer",
     "Cast",
     "ClusterKernel",
@@ -261,6 +274,7 @@ __all__ = [
     "PersistentTileScheduler",
     "Pipelined",
     "PrimFunc",
+    "Ramp",
     "Ref",
     "Select",
     "Serial",
@@ -272,6 +286,8 @@ __all__ = [
     "Vectorized",
     "While",
     "abs",
+    "abs2",
+    "add2",
     "align_up",
     "all_of",
     "all_sync",
@@ -338,10 +354,12 @@ __all__ = [
     "dynamic",
     "empty",
     "evaluate",
+    "extract_lane",
     "fill",
     "finalize_reducer",
     "floordiv",
     "floormod",
+    "fma2",
     "gemm",
     "gemm_sp",
     "get_block_binding",
@@ -365,13 +383,16 @@ __all__ = [
     "make_swizzled_layout",
     "make_tensor",
     "max",
+    "max2",
     "max_value",
     "mbarrier_arrive",
     "mbarrier_arrive_expect_tx",
     "mbarrier_expect_tx",
     "mbarrier_wait_parity",
     "min",
+    "min2",
     "min_value",
+    "mul2",
     "named_barrier_arrive",
     "named_barrier_sync",
     "no_set_max_nreg",
@@ -405,6 +426,7 @@ __all__ = [
     "shift_right",
     "shuffle_elect",
     "sinh",
+    "sub2",
     "symbolic",
     "sync_grid",
     "sync_threads",

@@ -319,9 +319,12 @@ class BufferValue(_NoArithmetic):
         """A short name for messages."""
         return f"{self.buffer.scope} buffer {self.name} {shape_text(self.buffer.shape)}"
 
-    def __getitem__(self, key: Any) -> Scalar | RegionValue:
+    def __getitem__(self, key: Any) -> Any:
         from tilecore.language.indexing import make_region
+        from tilecore.language.vectors import has_vector, load_lanes
 
+        if has_vector(key):
+            return load_lanes(self, key)
         region = make_region(self.buffer, key)
         if region.axes:
             return RegionValue(region)
@@ -329,7 +332,11 @@ class BufferValue(_NoArithmetic):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from tilecore.language.indexing import assign_region, make_region
+        from tilecore.language.vectors import has_vector, store_lanes
 
+        if has_vector(key):
+            store_lanes(self, key, value)
+            return
         assign_region(make_region(self.buffer, key), value)
 
     def __iter__(self) -> Iterator[Any]:

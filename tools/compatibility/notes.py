@@ -26,14 +26,8 @@ NOTES = {
     "examples/flash_decoding/test_example_flash_decoding.py": _OWN_READ,
     "examples/block_causal_attention/block_causal_attention_varlen.py": _COMPILES,
     "examples/block_causal_attention/test_block_causal_attention.py": _COMPILES,
-    "examples/deepseek_v32/topk_selector.py": (
-        "warps meet in groups, and this target has one barrier for all of a block"
-    ),
     "testing/python/debug/test_tilelang_debug_print.py": (
         "it prints shared memory that nobody wrote, which the emulator reports"
-    ),
-    "testing/python/target/test_tilelang_alloc_barrier_target_guard.py": (
-        "barriers that count bytes exist on other targets only"
     ),
     "testing/python/cpu/test_tilelang_cpu_gemm.py": _ONE_LANE,
     "testing/python/language/test_tilelang_language_composable_index.py": (
@@ -43,15 +37,8 @@ NOTES = {
     "testing/python/language/test_tilelang_language_copy.py": (
         "a copy between tiles of different constant shapes: refused with both shapes"
     ),
-    "testing/python/issue/test_tilelang_issue_1237.py": (
-        "a slice whose length only the call tells, into a tile of 1024: refused, since it may not "
-        "hold it; a copy from where the slice begins is guarded"
-    ),
     "testing/python/runtime/test_tilelang_runtime_dynamic_shared_memory.py": (
         "shared memory of an extent that only the call tells, which is read and never written"
-    ),
-    "testing/python/cuda/test_cuda_f32x2_intrinsics.py": (
-        "pairs of values in one register are made by the compiler and have no names here"
     ),
     "testing/python/amd/test_tilelang_hip_codegen.py": (
         "one lane changes a variable of its own and all read theirs in a loop of the block: "
