@@ -78,6 +78,8 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
         dk = T.alloc_fragment((tile_k, p.dim), "float32")
         dv = T.alloc_fragment((tile_k, p.dim_v), "float32")
         dq = T.alloc_fragment((tile_q, p.dim), "float32")
+        if config.staged:
+            staged = T.alloc_shared((tile_q * columns_kept(p),), "float32")
         first_k = bx * tile_k
         limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
         T.copy(K[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim], k)
@@ -106,8 +108,15 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
             T.gemm(slopes_in, q, dk, policy=by_rows)
             begin_q = first_q * columns_kept(p)
-            for i, d in T.Parallel(tile_q, p.dim):
-                T.atomic_add(Sums[batch, head, begin_q + place(p, i, d)], dq[i, d])
+            if config.staged:
+                for i, d in T.Parallel(tile_q, p.dim):
+                    staged[place(p, i, d)] = dq[i, d]
+                T.atomic_add(
+                    Sums[batch, head, begin_q : begin_q + tile_q * columns_kept(p)], staged
+                )
+            else:
+                for i, d in T.Parallel(tile_q, p.dim):
+                    T.atomic_add(Sums[batch, head, begin_q + place(p, i, d)], dq[i, d])
         store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
 
 

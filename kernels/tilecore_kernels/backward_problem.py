@@ -34,6 +34,8 @@ class BackwardConfig:
         num_stages: steps in flight.
         threads: threads of a block.
         adds: the kernel of dK and dV adds to sums of dQ, too, which has no kernel of its own then.
+        staged: what is added goes through shared memory as a whole tile, which a copy engine may
+            add while lanes go on; else lanes add what they hold.
     """
 
     block_k: int
@@ -43,6 +45,7 @@ class BackwardConfig:
     num_stages: int
     threads: int
     adds: bool = False
+    staged: bool = False
 
 
 def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:

@@ -26,14 +26,15 @@ CASES = {
 }  # fmt: skip
 
 
-def config_of(step: int, adds: bool = True) -> BackwardConfig:
-    return BackwardConfig(128, step, 128, 96, 2, 256, adds)
+def config_of(step: int, adds: bool = True, staged: bool = False) -> BackwardConfig:
+    return BackwardConfig(128, step, 128, 96, 2, 256, adds, staged)
 
 
+@pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_equal_float64(name: str) -> None:
+def test_gradients_equal_float64(name: str, staged: bool) -> None:
     problem, step = CASES[name]
-    program = ATTENTION_BACKWARD.program(problem, config_of(step))
+    program = ATTENTION_BACKWARD.program(problem, config_of(step, staged=staged))
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
     arrays = inputs(problem, np.random.default_rng(0))
     got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]

@@ -27,7 +27,7 @@ from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
 from tilecore_backend_cuda_hopper.overlap import fits_twice, left_in_turns, with_overlap
-from tilecore_backend_cuda_hopper.store import plan_store
+from tilecore_backend_cuda_hopper.store import plan_line, plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 from tilecore_backend_cuda_hopper.tensor_map import LINE_BYTES
 from tilecore_backend_cuda_hopper.windows import plan_windows
@@ -120,6 +120,8 @@ def plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     src, dst = request.copy.src, request.copy.dst
     if src.buffer.scope is Scope.FRAGMENT:
         return plan_store(request)
+    if src.buffer.scope is Scope.SHARED:
+        return plan_line(request)
     if request.windows is not None:
         return plan_windows(request, request.windows)
     layout = request.kernel.layout_of(dst.buffer)

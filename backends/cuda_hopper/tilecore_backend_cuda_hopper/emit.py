@@ -247,6 +247,12 @@ def _finish_stores(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"hopper::finish_stores(lane % {WARPGROUP});"
 
 
+def _bulk_add(printer: KernelPrinter, stmt: Intrinsic) -> str:
+    src, dst = stmt.args
+    count = dict(stmt.hints)["elements"]
+    return f"hopper::bulk_add<{count}>({_region(printer, dst)}, {_region(printer, src)});"
+
+
 def _arrive_each(printer: KernelPrinter, stmt: Intrinsic) -> str:
     place, sharers = stmt.args
     assert isinstance(sharers, Const)
@@ -366,6 +372,8 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "bulk.store_held": _bulk_store_fragment,
         "bulk.hold_fragment": _bulk_hold_fragment,
         "bulk.finish": _finish_stores,
+        "bulk.add": _bulk_add,
+        "bulk.wait_read": _statement("hopper::bulk_store_wait_read<0>();"),
         "launch.take": _take,
         "launch.let_next": _statement("hopper::let_next_start();"),
         "launch.wait_before": _statement("hopper::wait_for_earlier();"),

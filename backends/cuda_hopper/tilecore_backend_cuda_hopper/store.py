@@ -14,6 +14,8 @@ from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import bfloat16, float16, float32, int32
 from tilecore.ir.expr import const
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode, Layout, Mode, Swizzle
+from tilecore.ir.simplify import known_multiple
+from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, LINE_BYTES
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, accumulator_layout
 from tilecore_backend_cuda_hopper.overlap import LARGEST, REGISTERS
@@ -123,3 +125,26 @@ def _rounds(tile: AccumulatorTile) -> int:
     _, most = REGISTERS.get(tile.groups, (0, LARGEST))
     panels = tile.row_tiles * tile.columns * 2 // LINE_BYTES
     return panels if sums + sums // 2 + SPARE_REGISTERS <= most else 0
+
+
+def plan_line(request: AsyncCopyRequest) -> BulkCopyPlan | None:
+    """A whole buffer of shared memory to neighbours in global memory, without a map: float32, which
+    is what the engine adds and the accumulators are; None when lanes must move it.
+
+    Addresses and sizes are multiples of 16 bytes (PTX ISA, "cp.reduce.async.bulk").
+    """
+    src, dst = request.copy.src, request.copy.dst
+    layout = request.kernel.layout_of(src.buffer)
+    if not isinstance(layout, Layout) or layout != Layout.row_major(src.static_shape or ()):
+        return None
+    if src.dtype != float32 or dst.dtype != float32 or dst.buffer.scope is not Scope.GLOBAL:
+        return None
+    last = dst.buffer.rank - 1
+    if dst.axes != (last,) or dst.static_shape != src.static_shape:
+        return None
+    *outer, inner = strides_of(dst.buffer.shape, dst.buffer.strides)
+    (count,) = dst.static_shape or (0,)
+    numbers = (count, known_multiple(dst.starts[last]), *map(known_multiple, outer))
+    if inner != const(1) or any(number * float32.bytes % CHUNK_BYTES for number in numbers):
+        return None
+    return BulkCopyPlan("line", (*(1 for _ in outer), count))

@@ -22,6 +22,7 @@ from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.producers import writes
 from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, read_by_lanes, rebuffered
 from tilecore.passes.roles.schedule_pieces import RunsBeside, asynchronous, slots_of
+from tilecore.passes.roles.storer_schedule import Leaving
 
 FEWEST = 3
 """Contractions of a loop that is worth it: two have schedules of their own."""
@@ -69,15 +70,20 @@ def worth_it(loop: For, runs_beside: RunsBeside) -> bool:
     return len(own) >= FEWEST and len(own) == len(inner) and all(map(runs_beside, own))
 
 
-def in_flight_steps(loop: For, groups: list[Group], step: Expr) -> list[Stmt]:
-    """One iteration of a loop that is `worth_it`, as step number `step` of its rings."""
+def in_flight_steps(
+    loop: For, groups: list[Group], step: Expr, sent: list[Leaving] | None = None
+) -> list[Stmt]:
+    """One iteration of a loop that is `worth_it`, as step number `step` of its rings; additions
+    that are `sent` are left to a storer. A slot of theirs is waited for while contractions run."""
+    sent = sent or []
     taken = {id(copy) for group in groups for copy in group.copies}
     slots = slots_of(groups, step)
     flight = _Flight(step)
     by_lanes: set[int] = set()
     for index, stmt in enumerate(loop.body):
-        if id(stmt) in taken:
+        if id(stmt) in taken or any(one.stmt is stmt for one in sent):
             continue
+        flight.body += [one.ring.wait_empty(step) for one in sent if one.first == index]
         flight.finish(_oldest_to_wait_for(stmt, flight.running))
         flight.body += [g.ring.wait_full(step) for g in groups if g.first == index]
         new = rebuffered(stmt, slots)
@@ -86,6 +92,7 @@ def in_flight_steps(loop: For, groups: list[Group], step: Expr) -> list[Stmt]:
             new = asynchronous(new)
             flight.running.append(stmt)
         flight.body.append(new)
+        flight.body += [s for one in sent if one.last == index for s in one.ring.hand_on(step)]
         for group in groups:
             buffers = {copy.dst.buffer for copy in group.copies}
             if read_by_lanes(stmt, buffers):

@@ -43,7 +43,7 @@ from tilecore.passes.roles.persistent_tiles import (
 from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
 from tilecore.passes.roles.ring import AFTER_LANES_READ, Group, rebuffered
 from tilecore.passes.roles.schedule_pieces import renamed, slots_of
-from tilecore.passes.roles.taken_tiles import Walk, taken_ring, walk_taken
+from tilecore.passes.roles.taken_tiles import Role, Walk, taken_ring, walk_taken
 from tilecore.passes.scopes import ceil_div, with_hint
 
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         else:
             tile = Var(names.fresh("tile"))
             work = (*_places(own, parts, tile, first), *inner)
-            is_producer = label == "loaded"
+            role = Role(label)
             walk = Walk(first, total, tile, round_, taken)
-            loop = walk_taken(walk, names, label, work, is_producer)
+            loop = walk_taken(walk, names, label, work, role)
         return (*at_zero(done), *renamed(loop, names))
 
     producer = side(lambda round_, base: _loads(own, parts, round_, base), "loaded")

@@ -15,10 +15,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tilecore.hooks.records import PipelinePlan
+from tilecore.ir.buffers import Scope
+from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Var, binary
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import BlockOrder, Kernel
-from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
+from tilecore.ir.stmts import Allocate, Block, Copy, For, Intrinsic, Let, LoopKind, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.roles.deferred_store import is_held
@@ -36,6 +38,8 @@ from tilecore.passes.roles.persistent_tiles import (
 from tilecore.passes.roles.producer_schedule import load_alone
 from tilecore.passes.roles.ring import AFTER_LANES_READ, Ring, read_by_lanes
 from tilecore.passes.roles.schedule_pieces import renamed
+from tilecore.passes.roles.storer_schedule import Leaving, leaving, storing_loop
+from tilecore.passes.roles.taken_tiles import Role, TileWalk
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -64,15 +68,19 @@ def persistent_resident(
     kernel, first = persistent_kernel(own.kernel, own.names, 1)
     walk = own.tile_walk(first, 1, plan, equal)
     warps = own.kernel.threads // own.context.target.lanes_per_warp
-    every = [*(g.ring for g in groups), *rings, *([walk.ring] if walk.ring else [])]
+    sent = leaving(own, loop, plan.producer_warps)
+    every = [*(g.ring for g in groups), *rings, *(one.ring for one in sent)]
     inits = [stmt for ring in every for stmt in ring.declarations(warps)]
+    if walk.ring is not None:
+        every.append(walk.ring)
+        inits += walk.ring.declarations(warps + bool(sent))
     taken, filled = (Var(own.names.fresh(name)) for name in ("round", "round_ahead"))
     loaded, used = (None, None) if equal else step_counts(own.names)
     ahead: list[Stmt] = [*lets]
     for copy, ring in zip(loads, rings, strict=True):
         ahead += load_alone(copy, ring, copy.dst, filled)
     ahead += loading_tile(loop, groups, filled, own.names, loaded)
-    loads_of_tiles = walk.tiles(filled, tuple(ahead), is_producer=True)
+    loads_of_tiles = walk.tiles(filled, tuple(ahead), Role.PRODUCER)
     producer = [*at_zero(loaded), *renamed(loads_of_tiles, own.names)]
     work: list[Stmt] = [*lets]
     adding = own.with_bulk_adds(loop)
@@ -82,7 +90,7 @@ def persistent_resident(
             work += [ring.wait_full(taken) for ring in rings]
             base = Var(own.names.fresh("step_base"))
             step = binary("add", base, loop.var)
-            body = (*in_flight_steps(adding, groups, step),)
+            body = (*in_flight_steps(adding, groups, step, sent),)
             work.append(Let(base, step_base(loop, taken, used)))
             work.append(dataclasses.replace(loop, body=body, kind=LoopKind.SERIAL, pipeline=None))
             work += count_steps(loop, base, used)
@@ -93,14 +101,32 @@ def persistent_resident(
         elif not any(stmt is copy for copy in loads):
             work.append(own.stored(stmt))
     work = own.stored_apart(work, 2 * len(every))
-    consumer = [*at_zero(used), *walk.tiles(taken, tuple(work), is_producer=False)]
+    consumer = [*at_zero(used), *walk.tiles(taken, tuple(work), Role.CONSUMER)]
     if any(is_held(s) for s in walk_stmts(tuple(work))):
         consumer.append(Intrinsic("bulk.finish"))
     if not groups or not own.fits_memory(2 * len(every)):
         own.layouts, own.slotted, own.common, own.kernel = before
         return None
     own.kernel = kernel
-    return own.assemble(inits, producer, consumer, plan.producer_warps)
+    storer = _storer(own, loop, sent, walk, lets, equal) if sent else []
+    return own.assemble(inits, producer, consumer, plan.producer_warps, storer)
+
+
+def _storer(
+    own: Specializer, loop: For, sent: list[Leaving], walk: TileWalk, lets: Block, equal: bool
+) -> list[Stmt]:
+    """What the storer does for all tiles of a block."""
+    names = own.names
+    done = None if equal else names.buffer("steps_stored", (), int32, Scope.LOCAL)
+    stored, base = Var(names.fresh("round_stored")), Var(names.fresh("step_base"))
+    work = (
+        *lets,
+        Let(base, step_base(loop, stored, done)),
+        storing_loop(loop, sent, names, base),
+        *count_steps(loop, base, done),
+    )
+    tiles = walk.tiles(stored, work, Role.STORER)
+    return [*at_zero(done), *renamed(tiles, names)]
 
 
 def _only_for(copy: Copy, loop: For, staying: list[Stmt]) -> bool:

@@ -1,4 +1,8 @@
-"""A ring of slots between producer and consumer warps: its barriers and what is said to them."""
+"""A ring of slots between two roles: its barriers and what is said to them.
+
+Most rings are filled by a copy engine for the producer and emptied by the consumer warps; those of
+what leaves a kernel (`storer_schedule`) are filled by the consumer warps and emptied by one lane.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,9 @@ AFTER_LANES_READ: Block = (Intrinsic("memory.publish"), Intrinsic("sync_warp"))
 """Stands before the release of a slot that lanes read: the copy engine overtakes ordinary reads
 that it is not ordered with, and each lane reads in its own time while one releases for all."""
 
+AFTER_LANES_WROTE: Block = AFTER_LANES_READ
+"""Stands before the hand-over of a slot that lanes filled, for the same reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -30,6 +37,8 @@ class Ring:
         empty: one barrier a slot: all consumer warps are done with it.
         counter: the consumers' number of the iteration, from 0.
         sharers: blocks of a cluster whose slots are filled together.
+        leaves: consumer warps fill the slots and one lane empties them; `full` and `empty` count
+            the arrivals of these.
     """
 
     slots: int
@@ -38,13 +47,15 @@ class Ring:
     empty: Buffer
     counter: Var
     sharers: int = 1
+    leaves: bool = False
 
     def declarations(self, consumer_warps: int) -> list[Stmt]:
         """The barriers and their first values."""
         result: list[Stmt] = [Allocate(self.full), Allocate(self.empty)]
         for slot in range(self.slots):
-            released = consumer_warps * self.sharers
-            for barrier, arrivals in ((self.full, 1), (self.empty, released)):
+            one, each = 1, consumer_warps * self.sharers
+            filled, emptied = (each, one) if self.leaves else (one, each)
+            for barrier, arrivals in ((self.full, filled), (self.empty, emptied)):
                 args = (point(barrier, const(slot)), const(arrivals))
                 result.append(Intrinsic("barrier.init", args))
         return result
@@ -97,6 +108,15 @@ class Ring:
             return Intrinsic("barrier.arrive_each", (place, const(self.sharers)))
         arrive = Intrinsic("barrier.arrive", (place,))
         return If(FIRST_LANE, (arrive,))
+
+    def hand_on(self, step: Expr) -> Block:
+        """What one warp has written to the slot of iteration `step` may be read by an engine."""
+        arrive = Intrinsic("barrier.arrive", (self.full_at(step),))
+        return (*AFTER_LANES_WROTE, If(FIRST_LANE, (arrive,)))
+
+    def emptied(self, step: Expr) -> Stmt:
+        """The one lane that empties slots is done with that of iteration `step`."""
+        return Intrinsic("barrier.arrive", (point(self.empty, self.slot_of(step)),))
 
     def slot(self, region: Region, buffer: Buffer, step: Expr) -> Region:
         """A region of the author's buffer in the slot of iteration `step`."""

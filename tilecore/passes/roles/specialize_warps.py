@@ -73,7 +73,7 @@ from tilecore.passes.roles.producer_schedule import load_alone, loops_around, pr
 from tilecore.passes.roles.ring import FIRST_LANE, Group, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
-from tilecore.passes.roles.taken_tiles import TileWalk, taken_ring
+from tilecore.passes.roles.taken_tiles import Role, TileWalk, taken_ring
 from tilecore.passes.roles.window_copies import as_copies, gathered_because, has_window_copies
 from tilecore.passes.scopes import (
     Names,
@@ -207,7 +207,7 @@ class Specializer(SharedLoads):
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
         loaded, used = (None, None) if equal else step_counts(self.names)
         loads = (*lets, *loading_tile(loop, groups, filled, self.names, loaded))
-        ahead = walk.tiles(filled, loads, is_producer=True)
+        ahead = walk.tiles(filled, loads, Role.PRODUCER)
         producer = [*at_zero(loaded), *renamed(ahead, self.names)]
         rest = [stmt if stmt is loop else self.stored(stmt) for stmt in staying]
         late = self.deferred(loop, staying, rest) if chained else None
@@ -231,7 +231,7 @@ class Specializer(SharedLoads):
                 continue
             else:
                 work.append(stmt)
-        whole = walk.tiles(taken, tuple(work), is_producer=False)
+        whole = walk.tiles(taken, tuple(work), Role.CONSUMER)
         consumer: list[Stmt] = [*at_zero(used), *whole]
         if late is not None:
             number = Var(self.names.fresh("part"))
@@ -323,9 +323,15 @@ class Specializer(SharedLoads):
     # --- the two sides -------------------------------------------------------------------------
 
     def assemble(
-        self, inits: list[Stmt], producer: list[Stmt], consumer: list[Stmt], extra: int
+        self,
+        inits: list[Stmt],
+        producer: list[Stmt],
+        consumer: list[Stmt],
+        extra: int,
+        storer: list[Stmt] | None = None,
     ) -> Kernel:
-        """The kernel of both sides; `extra` warps more are the producers."""
+        """The kernel of all roles; `extra` warps more are the producers and, of these, the second
+        one the storer if there is one."""
         kernel = self.kernel
         width = self.context.target.lanes_per_warp
         tile_threads = kernel.threads * teams_of(kernel)
@@ -341,7 +347,11 @@ class Specializer(SharedLoads):
         first = WarpScope(0, 1, (If(FIRST_LANE, (*setup, Intrinsic("barrier.publish"))),), "setup")
         one_lane = WarpScope(warps, warps + 1, (If(ELECTED, tuple(producer)),), "producer")
         fewer, more = Intrinsic("registers.fewer"), Intrinsic("registers.more")
-        producers = WarpScope(warps, warps + extra, (fewer, one_lane), "producers")
+        few: tuple[Stmt, ...] = (fewer, one_lane)
+        if storer:
+            storing = (If(ELECTED, tuple(storer)),)
+            few = (*few, WarpScope(warps + 1, warps + 2, storing, "storer"))
+        producers = WarpScope(warps, warps + extra, few, "producers")
         consumers = WarpScope(0, warps, (more, *consumer), "consumers")
         body: tuple[Stmt, ...] = (*common, *barriers, first, BARRIER, producers, consumers)
         if kernel.cluster != (1, 1, 1):  # neither begins nor ends before the other blocks

@@ -8,12 +8,14 @@
 
 A block's first tile is its own number; `launch.take` gives numbers from the number of blocks on,
 each once. Whoever is done early takes more: unequal tiles, and blocks that happen to be slow, even
-out as far as the last tile of each block allows.
+out as far as the last tile of each block allows. A storer (`storer_schedule`) reads the numbers as
+consumers do, by its one lane.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from tilecore.ir.buffers import Buffer, Scope
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 """Tiles by which the producer may be ahead of the slowest consumer, and one."""
+
+
+class Role(Enum):
+    """Who walks the tiles; the value labels its variables."""
+
+    PRODUCER = "loaded"
+    CONSUMER = "used"
+    STORER = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +79,15 @@ class TileWalk:
     names: Names
     ring: Ring | None
 
-    def tiles(self, round_: Var, work: Block, is_producer: bool) -> Block:
-        """One side's loop: `work`, written for the kernel's grid, for every tile of a block."""
+    def tiles(self, round_: Var, work: Block, role: Role) -> Block:
+        """One role's loop: `work`, written for the kernel's grid, for every tile of a block."""
         kernel, first, names = self.kernel, self.first, self.names
         if self.ring is None:
             return (tile_loop(kernel, first, round_, names, work, self.cluster),)
         tile = Var(names.fresh("tile"))
         placed = (*tile_place(kernel, first, tile, names, self.cluster), *work)
         walk = Walk(first, tile_count(kernel, self.cluster), tile, round_, self.ring)
-        label = "loaded" if is_producer else "used"
-        return walk_taken(walk, names, label, placed, is_producer)
+        return walk_taken(walk, names, role.value, placed, role)
 
 
 def taken_ring(own: BulkCopies, label: str) -> Ring:
@@ -92,7 +101,7 @@ def taken_ring(own: BulkCopies, label: str) -> Ring:
     return Ring(SLOTS, (slots,), full, empty, Var(f"{label}_round"))
 
 
-def walk_taken(walk: Walk, names: Names, label: str, work: Block, is_producer: bool) -> Block:
+def walk_taken(walk: Walk, names: Names, label: str, work: Block, role: Role) -> Block:
     """`work`, which is written for `walk.tile` in `walk.round_`, for every tile of a block."""
     now = names.buffer(f"tile_{label}", (), int32, Scope.LOCAL)
     rounds = names.buffer(f"rounds_{label}", (), int32, Scope.LOCAL)
@@ -101,7 +110,7 @@ def walk_taken(walk: Walk, names: Names, label: str, work: Block, is_producer: b
         Let(walk.tile, binary("max", const(0), tile)),
         Let(walk.round_, binary("max", const(0), Load(rounds, ()))),
     )
-    after = _taken(walk, now) if is_producer else _received(walk, now)
+    after = _AFTER[role](walk, now)
     count = Store(rounds, (), binary("add", walk.round_, const(1)))
     loop = While(binary("lt", Load(now, ()), walk.total), (*head, *work, *after, count))
     return (Allocate(now, walk.first), Allocate(rounds, const(0)), loop)
@@ -130,3 +139,16 @@ def _received(walk: Walk, now: Buffer) -> list[Stmt]:
         Intrinsic("sync_warp"),
         walk.taken.release(walk.round_, 0),
     ]
+
+
+def _received_by_lane(walk: Walk, now: Buffer) -> list[Stmt]:
+    slots, at = _slot(walk)
+    return [
+        walk.taken.wait_full(walk.round_),
+        Store(now, (), Load(slots, (at,))),
+        walk.taken.emptied(walk.round_),
+    ]
+
+
+_AFTER = {Role.PRODUCER: _taken, Role.CONSUMER: _received, Role.STORER: _received_by_lane}
+"""What gives a role its next tile."""

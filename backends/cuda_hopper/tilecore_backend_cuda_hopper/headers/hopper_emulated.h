@@ -89,6 +89,8 @@ void tma_load_windows(SharedPlace to, const TensorMap& map, SharedPlace barrier,
 using Adder = void (*)(void* to, const uint8_t* from, int bytes);
 void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, Adder add,
                int text_line);
+// `bytes` neighbouring ones without a map, added.
+void tma_add_line(void* to, SharedPlace from, int bytes, Adder add, int text_line);
 void tma_store_commit();
 void tma_store_wait(int pending);
 #pragma GCC visibility pop
@@ -129,6 +131,11 @@ void add_elements(void* to, const uint8_t* from, int bytes) {
 template <class T, int n>
 inline void bulk_store_add(const TensorMap& map, tc::shared_pointer<T> from, At<n> where, TC_HERE) {
   tma_store(map, from.place, where.v, n, add_elements<T>, text_line);
+}
+template <int count, class T>
+inline void bulk_add(T* to, tc::shared_pointer<T> from, TC_HERE) {
+  tma_add_line(to, from.place, count * int(sizeof(T)), add_elements<T>, text_line);
+  tma_store_commit();
 }
 inline void bulk_store_commit() { tma_store_commit(); }
 template <int pending>

@@ -230,6 +230,20 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
   }
 }
 
+void tma_add_line(void* to, SharedPlace from, int bytes, Adder add, int text_line) {
+  if ((reinterpret_cast<uintptr_t>(to) | uint32_t(from.offset) | uint32_t(bytes)) % 16 != 0) {
+    report(tc::emulator::here(), Fault::shared_misaligned, text_line, 0,
+           "a bulk addition of %d bytes whose addresses and size are no multiples of 16", bytes);
+    tc::emulator::abandon();
+  }
+  tc::emulator::check_published(from, uint32_t(bytes), text_line);
+  tc::emulator::begin_async_read(from, uint32_t(bytes), text_line);
+  stores_of(tc::emulator::here()).open.reads.push_back({from, uint32_t(bytes)});
+  const uint8_t* data = tc::emulator::shared_bytes(from.offset, uint32_t(bytes), from.rank);
+  void* place = tc::emulator::global_write(to, uint32_t(bytes), text_line);
+  if (data != nullptr) add(place, data, bytes);
+}
+
 void tma_store_commit() {
   Stores& own = stores_of(tc::emulator::here());
   own.groups.push_back(own.open);

@@ -120,6 +120,12 @@ TC_DEVICE void bulk_store_add(const TensorMap& map, T* source, At<n> where) {
   else if constexpr (n == 3) tc::tma_store_add(map, from, c[0], c[1], c[2]);
   else tc::tma_store_add(map, from, c[0], c[1], c[2], c[3]);
 }
+// `count` neighbours of shared memory, added to as many of global memory: a group of their own.
+template <int count>
+TC_DEVICE void bulk_add(float* to, float* from) {
+  tc::bulk_store_add_f32(to, tc::shared_address(from), count * sizeof(float));
+  tc::tma_store_commit();
+}
 TC_DEVICE void bulk_store_commit() { tc::tma_store_commit(); }
 template <int pending>
 TC_DEVICE void bulk_store_wait_read() { tc::tma_store_wait_read<pending>(); }
