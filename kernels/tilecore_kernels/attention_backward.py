@@ -25,6 +25,7 @@ from tilecore_kernels.attention_problem import AttentionProblem
 from tilecore_kernels.backward_kernels import compute_deltas, keys_and_values, queries
 from tilecore_kernels.backward_one_pass import gradients, prepare_rows, round_sums, sums_shape
 from tilecore_kernels.backward_problem import (
+    PANEL,
     BackwardConfig,
     bytes_moved,
     configs,
@@ -42,7 +43,8 @@ def attention_backward(problem: AttentionProblem, config: BackwardConfig) -> Any
 
     Raises:
         UnsupportedError: a score function or sinks, whose gradients are not derived; additions in
-            any order where the same bits are wanted each time.
+            any order where the same bits are wanted each time; staged additions where columns do
+            not fill panels.
     """
     p = problem
     if p.score_mod is not None or p.has_sinks:
@@ -50,6 +52,10 @@ def attention_backward(problem: AttentionProblem, config: BackwardConfig) -> Any
     if p.deterministic and config.adds:
         raise UnsupportedError(
             "additions to dQ come in any order", expected="adds=False", got="deterministic=True"
+        )
+    if config.adds and config.staged and p.dim % PANEL:
+        raise UnsupportedError(
+            "staged additions to dQ are whole panels", expected=f"a multiple of {PANEL}", got=p.dim
         )
     types = tensor_types(p)
     rows = (p.batch, p.heads, p.q_len)

@@ -5,11 +5,9 @@
 import tilecore.language as T
 from tilecore_kernels.attention_masks import query_tiles
 from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products, weigh
+from tilecore_kernels.backward_problem import PANEL
 from tilecore_kernels.online_softmax import LOG2_E
 from tilecore_kernels.tiles import round_up
-
-PANEL = 8
-"""Columns of the sums of dQ that are kept together."""
 
 
 def columns_kept(p):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
+PANEL = 8
+"""Columns of the sums of dQ that are kept together."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
@@ -34,8 +37,8 @@ class BackwardConfig:
         num_stages: steps in flight.
         threads: threads of a block.
         adds: the kernel of dK and dV adds to sums of dQ, too, which has no kernel of its own then.
-        staged: what is added goes through shared memory as a whole tile, which a copy engine may
-            add while lanes go on; else lanes add what they hold.
+        staged: with `adds`, what is added goes through shared memory as a whole tile, which a copy
+            engine may add while lanes go on; else lanes add what they hold.
     """
 
     block_k: int
@@ -124,7 +127,8 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         square = ((128, 128),) if problem.dim <= 64 else ()
         adding = tiles((*square, *sizes), adds=True)
         in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
-        space = [*adding, *space] if in_front else [*space, *adding]
+        staged = [replace(c, staged=True) for c in adding] if in_front else []
+        space = [*adding, *staged, *space] if in_front else [*space, *adding]
     return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
 
 
@@ -136,6 +140,8 @@ def _is_legal(config: BackwardConfig, problem: AttentionProblem, target: Target)
     if width > 2:
         smem_bytes += 2 * config.block_k * config.step_q * width
     fragment_bytes = config.block_k * (config.step_q * (8 + 2 * width) + both * 4)
+    if config.staged and problem.dim % PANEL:
+        return False  # nothing lies in the rest of a panel
     if config.adds:  # slopes for all warps, dQ on its way; weights are rounded in place
         smem_bytes += config.step_q * (2 * config.block_k * width + 4 * problem.dim)
         fragment_bytes = config.block_k * (config.step_q * 8 + both * 4)

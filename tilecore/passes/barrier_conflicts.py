@@ -44,6 +44,7 @@ from tilecore.passes.memory_effects import (
     AsyncWait,
     Box,
     Effect,
+    Freed,
     InnerBarrier,
     OtherBlock,
     Phase,
@@ -276,6 +277,9 @@ class _Walker:
             elif isinstance(step, OtherBlock):
                 self.flush(phase, state, path)
                 state.leave_block()
+            elif isinstance(step, Freed):
+                self.flush(phase, state, path)
+                state.free(step.buffer)
             elif isinstance(step, AsyncWait):
                 state.wait(step.newest)
             elif isinstance(step, AsyncCommit):

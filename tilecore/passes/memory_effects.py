@@ -27,6 +27,9 @@ IN_ORDER = "in order"
 """`Effect.op` of atomics that commute with none: they tell what was, or leave what they bring."""
 ORDERS = "orders"
 """Hint of a ``barrier.wait``: all that its warps wrote before is seen by those that wait next."""
+FREES = "frees"
+"""Hint of a ``barrier.wait``: name of a buffer; what any lane did there before, it did before that
+barrier's last phase ended."""
 SEEN_BY_OTHERS = (Scope.GLOBAL, Scope.SHARED)
 
 
@@ -135,6 +138,13 @@ class InnerBarrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """No access to the buffer of that name is under way any more."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """All warps meet, half of them one phase ahead: a barrier for what lies two of them apart."""
 
@@ -170,7 +180,17 @@ class AgentWait:
     newest: int
 
 
-Step = Effect | InnerBarrier | Phase | OtherBlock | AsyncCommit | AsyncWait | AgentReads | AgentWait
+Step = (
+    Effect
+    | InnerBarrier
+    | Freed
+    | Phase
+    | OtherBlock
+    | AsyncCommit
+    | AsyncWait
+    | AgentReads
+    | AgentWait
+)
 
 NEXT_BLOCK = "launch.next_block"
 """Operation at the beginning of a tile, of blocks that stay: `OtherBlock`."""
@@ -355,6 +375,9 @@ def _intrinsic(
         return
     elif op == "barrier.wait" and dict(stmt.hints).get(ORDERS):  # type: ignore[attr-defined]
         yield InnerBarrier()
+    elif op == "barrier.wait" and (freed := dict(stmt.hints).get(FREES)):  # type: ignore[attr-defined]
+        yield from _region_effects(regions, ATOMIC, ranges)
+        yield Freed(str(freed))
     elif op == "barrier.init":
         yield from _region_effects(regions, WRITE, ranges)
     elif op.startswith("barrier."):

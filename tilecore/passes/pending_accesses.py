@@ -46,6 +46,11 @@ class Pending:
             kept = {e for e in effects if e.box.buffer.scope is not Scope.GLOBAL}
             effects.intersection_update(kept)
 
+    def free(self, buffer: str) -> None:
+        """All accesses to a buffer have ended, and are seen."""
+        for effects in (self.pending, self.earlier):
+            effects -= {effect for effect in effects if effect.box.buffer.name == buffer}
+
     @property
     def in_flight(self) -> set[Effect]:
         """Asynchronous writes that have not been waited for."""

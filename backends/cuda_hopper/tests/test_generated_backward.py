@@ -9,9 +9,11 @@ import pytest
 
 import tilecore
 from tilecore.compiler import lower
+from tilecore.errors import UnsupportedError
+from tilecore.targets import choose_target
 from tilecore_kernels.attention_backward import ATTENTION_BACKWARD
 from tilecore_kernels.attention_problem import AttentionProblem as Problem
-from tilecore_kernels.backward_problem import BackwardConfig, inputs, reference
+from tilecore_kernels.backward_problem import BackwardConfig, configs, inputs, reference
 
 CASES = {
     "ragged": (Problem(1, 2, 130, 128, "float16", kv_len=150, has_lse=True), 64),
@@ -36,6 +38,7 @@ def test_gradients_equal_float64(name: str, staged: bool) -> None:
     problem, step = CASES[name]
     program = ATTENTION_BACKWARD.program(problem, config_of(step, staged=staged))
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    assert ("// storer" in kernel.source) == staged
     arrays = inputs(problem, np.random.default_rng(0))
     got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
     kernel(*arrays, *got)
@@ -46,10 +49,10 @@ def test_gradients_equal_float64(name: str, staged: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("adds", [False, True])
-def test_all_fits_registers(causal: bool, adds: bool) -> None:
+@pytest.mark.parametrize(("adds", "staged"), [(False, False), (True, False), (True, True)])
+def test_all_fits_registers(causal: bool, adds: bool, staged: bool) -> None:
     problem = Problem(8, 32, 4096, 128, "float16", right=0 if causal else None, has_lse=True)
-    program = ATTENTION_BACKWARD.program(problem, config_of(64 if adds else 48, adds))
+    program = ATTENTION_BACKWARD.program(problem, config_of(64 if adds else 48, adds, staged))
     kernel = tilecore.compile(program, backend="cuda_hopper")
     assert [(r.spill_bytes, r.notes) for r in kernel.resources] == [(0, ())] * 3
 
@@ -85,6 +88,16 @@ def test_nothing_but_arithmetic_between_scores_and_slopes(kv_heads: int) -> None
     assert "if (" not in exponentials
     assert step.count("hopper::publish()") == 1
     assert set(re.findall(r"atomic_add_global(.*?)\(", step)) == {"<4>"}
+
+
+def test_staged_sums_are_whole_panels() -> None:
+    problem = Problem(1, 1, 64, 60, "float16", has_lse=True)
+    with pytest.raises(UnsupportedError, match="multiple of 8"):
+        ATTENTION_BACKWARD.program(problem, config_of(64, staged=True))
+    target = choose_target("cuda_hopper")
+    assert not any(c.staged for c in configs(problem, target))
+    assert any(c.staged for c in configs(CASES["ragged"][0], target))
+    assert not configs(CASES["ragged"][0], target)[0].staged
 
 
 def test_small_loads_share_the_barrier_of_larger_ones() -> None:

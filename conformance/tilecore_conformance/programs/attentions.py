@@ -102,14 +102,15 @@ def attention_backward(
     num_stages: int = 2,
     causal: bool = False,
     adds: bool = False,
+    staged: bool = False,
     **problem: Any,
 ) -> Experiment:
     """Gradients of attention; `tile` is what a block owns and one of its steps, `adds` says that
-    dQ is added up."""
+    dQ is added up, `staged` from shared memory."""
     own, step = tile or [32, 32]
     right = 0 if causal else problem.pop("right", None)
     p = AttentionProblem(batch, heads, q_len, dim, right=right, has_lse=True, **problem)
-    config = BackwardConfig(own, step, own, step, num_stages, threads, adds)
+    config = BackwardConfig(own, step, own, step, num_stages, threads, adds, staged)
     arrays = FAMILIES["attention_backward"].inputs(p, rng)
 
     def allowed(arrays: Any, values: Any) -> list[Any]:

@@ -122,6 +122,9 @@ void begin_async_read(SharedPlace place, uint32_t bytes, int text_line, LaneHead
 void end_async_read(SharedPlace place, uint32_t bytes, LaneHead& lane = here());
 // Logical time of the lane's warp, to stamp an asynchronous write when it is issued.
 uint32_t warp_clock(LaneHead& lane = here());
+// The same for a copy that the warp issues: who waits for the copy knows nothing of what the warp did
+// after it.
+uint32_t issue_clock(LaneHead& lane = here());
 
 // Memory that asynchronous agents read must have been written before their writer's warp said
 // `publish_to_agents`; `check_published` reports what was not. What they overwrite must have been

@@ -251,6 +251,14 @@ uint32_t warp_clock(LaneHead& head) {
   return lane.owner->clocks->now(lane.owner->clock_index(lane));
 }
 
+uint32_t issue_clock(LaneHead& head) {
+  Lane& lane = as_lane(head);
+  const int mine = lane.owner->clock_index(lane);
+  const uint32_t issued = lane.owner->clocks->now(mine);
+  lane.owner->clocks->advance(mine);
+  return issued;
+}
+
 void publish_to_agents() {
   Lane& lane = self();
   const int mine = lane.owner->clock_index(lane);

@@ -28,6 +28,7 @@ from tilecore.passes.roles.schedule_pieces import (
     slots_of,
     wait_for,
 )
+from tilecore.passes.roles.storer_schedule import Leaving
 from tilecore.passes.scopes import Names
 
 
@@ -38,25 +39,32 @@ def consumer_loop(
     names: Names,
     plan: PipelinePlan,
     steps: Expr | None = None,
+    sent: list[Leaving] | None = None,
 ) -> list[Stmt]:
     """The consumers' loop and what must stand around it.
 
     The schedule changes neither results nor their rounding: statements are only moved past others
     that touch none of their operands, and a plan that asks for more is not followed. `steps` is
-    how many steps these warps take where the delayed schedule fits; None is all.
+    how many steps these warps take where the delayed schedule fits; None is all. `sent` are
+    additions that a storer makes, in a loop whose contractions are in flight.
     """
     taken = {id(copy) for group in groups for copy in group.copies}
     if is_chain(loop, groups, runs_beside):
         return _chained(loop, groups[0], taken)
-    delayed = delayed_loop(loop, groups, runs_beside, names, plan, Steps(None, steps))
+    counter = groups[0].ring.counter
+    delayed = (
+        None if sent else delayed_loop(loop, groups, runs_beside, names, plan, Steps(None, steps))
+    )
     if delayed:
         return delayed
-    counter = groups[0].ring.counter
     if worth_it(loop, runs_beside):
-        body = in_flight_steps(loop, groups, counter)
+        body = in_flight_steps(loop, groups, counter, sent)
     else:
-        body = plain_steps(loop, groups, runs_beside, counter)
-    return [counted_loop(loop, counter, [*loop_value(loop, counter), *body])]
+        body = plain_steps(loop, groups, runs_beside, counter, sent)
+    steps_made = binary("max", const(0, counter.dtype), loop.extent)
+    # Shared memory that tiles left from may be used otherwise behind the last addition.
+    after = [one.ring.wait_empty(steps_made) for one in sent or ()]
+    return [counted_loop(loop, counter, [*loop_value(loop, counter), *body]), *after]
 
 
 def reads_first(loop: For, buffer: Buffer) -> bool:
@@ -66,16 +74,26 @@ def reads_first(loop: For, buffer: Buffer) -> bool:
     return len(readers) == 1 and readers[0] is gemms[0]
 
 
-def plain_steps(loop: For, groups: list[Group], runs_beside: RunsBeside, step: Expr) -> list[Stmt]:
-    """The plain schedule of one iteration, which is step number `step` of its rings."""
+def plain_steps(
+    loop: For,
+    groups: list[Group],
+    runs_beside: RunsBeside,
+    step: Expr,
+    sent: list[Leaving] | None = None,
+) -> list[Stmt]:
+    """The plain schedule of one iteration, which is step number `step` of its rings; a storer makes
+    the additions that are `sent`."""
+    sent = sent or []
     taken = {id(copy) for group in groups for copy in group.copies}
     slots = slots_of(groups, step)
     body: list[Stmt] = []
     for index, stmt in enumerate(loop.body):
-        if id(stmt) in taken:
+        if id(stmt) in taken or any(one.stmt is stmt for one in sent):
             continue
+        body += [one.ring.wait_empty(step) for one in sent if one.first == index]
         body += [g.ring.wait_full(step) for g in groups if g.first == index]
         body.append(rebuffered(stmt, slots))
+        body += [s for one in sent if one.last == index for s in one.ring.hand_on(step)]
         for group in groups:
             if group.last == index:
                 if group.first != index or not (isinstance(stmt, Gemm) and runs_beside(stmt)):

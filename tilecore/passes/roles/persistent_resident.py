@@ -15,12 +15,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tilecore.hooks.records import PipelinePlan
-from tilecore.ir.buffers import Scope
-from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import Var, binary
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import BlockOrder, Kernel
-from tilecore.ir.stmts import Allocate, Block, Copy, For, Intrinsic, Let, LoopKind, Stmt
+from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.insert_barriers import BARRIER
 from tilecore.passes.roles.deferred_store import is_held
@@ -38,8 +36,8 @@ from tilecore.passes.roles.persistent_tiles import (
 from tilecore.passes.roles.producer_schedule import load_alone
 from tilecore.passes.roles.ring import AFTER_LANES_READ, Ring, read_by_lanes
 from tilecore.passes.roles.schedule_pieces import renamed
-from tilecore.passes.roles.storer_schedule import Leaving, leaving, storing_loop
-from tilecore.passes.roles.taken_tiles import Role, TileWalk
+from tilecore.passes.roles.storer_schedule import leaving
+from tilecore.passes.roles.taken_tiles import Role, storing_tiles
 
 if TYPE_CHECKING:
     from tilecore.passes.roles.specialize_warps import Specializer
@@ -68,7 +66,7 @@ def persistent_resident(
     kernel, first = persistent_kernel(own.kernel, own.names, 1)
     walk = own.tile_walk(first, 1, plan, equal)
     warps = own.kernel.threads // own.context.target.lanes_per_warp
-    sent = leaving(own, loop, plan.producer_warps)
+    sent = leaving(own, loop, plan)
     every = [*(g.ring for g in groups), *rings, *(one.ring for one in sent)]
     inits = [stmt for ring in every for stmt in ring.declarations(warps)]
     if walk.ring is not None:
@@ -108,25 +106,8 @@ def persistent_resident(
         own.layouts, own.slotted, own.common, own.kernel = before
         return None
     own.kernel = kernel
-    storer = _storer(own, loop, sent, walk, lets, equal) if sent else []
+    storer = storing_tiles(walk, loop, sent, lets, equal)
     return own.assemble(inits, producer, consumer, plan.producer_warps, storer)
-
-
-def _storer(
-    own: Specializer, loop: For, sent: list[Leaving], walk: TileWalk, lets: Block, equal: bool
-) -> list[Stmt]:
-    """What the storer does for all tiles of a block."""
-    names = own.names
-    done = None if equal else names.buffer("steps_stored", (), int32, Scope.LOCAL)
-    stored, base = Var(names.fresh("round_stored")), Var(names.fresh("step_base"))
-    work = (
-        *lets,
-        Let(base, step_base(loop, stored, done)),
-        storing_loop(loop, sent, names, base),
-        *count_steps(loop, base, done),
-    )
-    tiles = walk.tiles(stored, work, Role.STORER)
-    return [*at_zero(done), *renamed(tiles, names)]
 
 
 def _only_for(copy: Copy, loop: For, staying: list[Stmt]) -> bool:

@@ -29,6 +29,7 @@ from tilecore.passes.roles.schedule_pieces import (
     slots_of,
     wait_for,
 )
+from tilecore.passes.roles.storer_schedule import Leaving
 from tilecore.passes.scopes import Names, ceil_div, with_hint
 
 DEFAULT_PANEL = 8
@@ -269,10 +270,12 @@ def plain_tile(
     round_: Var,
     names: Names,
     done: Buffer | None = None,
+    sent: list[Leaving] | None = None,
 ) -> tuple[Stmt, ...]:
-    """The consumers' plain loop, counting steps over all rounds."""
+    """The consumers' plain loop, counting steps over all rounds; a storer makes the additions that
+    are `sent`."""
     base = Var(names.fresh("step_base"))
-    body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var))
+    body = plain_steps(loop, groups, runs_beside, binary("add", base, loop.var), sent)
     new_loop = dataclasses.replace(loop, body=tuple(body), kind=LoopKind.SERIAL, pipeline=None)
     start = Let(base, step_base(loop, round_, done))
     return (start, new_loop, *count_steps(loop, base, done))

@@ -14,6 +14,7 @@ from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const, free_vars, substitute
 from tilecore.ir.stmts import Allocate, Block, Copy, Gemm, If, Intrinsic, Stmt, Store
 from tilecore.ir.visit import buffers_in, map_exprs, map_regions, map_stmts
+from tilecore.passes.memory_effects import FREES
 
 FIRST_LANE = Call("warp.first_lane", (), boolean)
 
@@ -90,9 +91,14 @@ class Ring:
         return Intrinsic("barrier.wait", (self.full_at(step), self.turn(step, 0), known))
 
     def wait_empty(self, step: Expr) -> Stmt:
-        """Until the slot of iteration `step` is free; true at once the first time round."""
+        """Until the slot of iteration `step` is free; true at once the first time round.
+
+        Where one lane empties what all consumer warps have filled, these have met: what they did
+        in the slot is behind them.
+        """
         place = point(self.empty, self.slot_of(step))
-        return Intrinsic("barrier.wait", (place, self.turn(step, 1)))
+        hints = ((FREES, self.buffers[0].name),) if self.leaves else ()
+        return Intrinsic("barrier.wait", (place, self.turn(step, 1)), hints)
 
     def expect(self, step: Expr, total_bytes: int) -> Stmt:
         """The producer's arrival, with the bytes that will land."""

@@ -73,7 +73,8 @@ from tilecore.passes.roles.producer_schedule import load_alone, loops_around, pr
 from tilecore.passes.roles.ring import FIRST_LANE, Group, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
-from tilecore.passes.roles.taken_tiles import Role, TileWalk, taken_ring
+from tilecore.passes.roles.storer_schedule import leaving, storing_loop
+from tilecore.passes.roles.taken_tiles import Role, TileWalk, storing_tiles, taken_ring
 from tilecore.passes.roles.window_copies import as_copies, gathered_because, has_window_copies
 from tilecore.passes.scopes import (
     Names,
@@ -133,6 +134,7 @@ class Specializer(SharedLoads):
                 return kernel
         producer: list[Stmt] = []
         consumer: list[Stmt] = []
+        storer: list[Stmt] = []
         inits: list[Stmt] = []
         alone: list[Stmt] = []  # what producers load once, and have not begun to
         waiting: list[tuple[Buffer, Stmt]] = []
@@ -165,14 +167,19 @@ class Specializer(SharedLoads):
             before, steps = self.own_steps(stmt)
             consumer += before
             loop = self.with_bulk_adds(stmt)
-            consumer += consumer_loop(loop, groups, self.runs_beside, self.names, plan, steps)
+            sent = leaving(self, stmt, plan, 2 * len(groups)) if later is None else []
+            if sent:
+                storer.append(storing_loop(stmt, sent, self.names))
+                inits += [s for one in sent for s in one.ring.declarations(warps)]
+            consumer += consumer_loop(loop, groups, self.runs_beside, self.names, plan, steps, sent)
             if loop is not stmt:  # their staging may be used otherwise from here on
                 consumer += [Intrinsic("bulk.finish"), BARRIER]
             for group in groups:
                 inits += group.ring.declarations(warps)
         if any(is_held(s) for s in walk_stmts(tuple(consumer))):
             consumer.append(Intrinsic("bulk.finish"))
-        return self.assemble(inits, [*producer, *alone], consumer, plans[0].producer_warps)
+        producer += alone
+        return self.assemble(inits, producer, consumer, plans[0].producer_warps, storer)
 
     def is_settled(self, groups: list[Group]) -> bool:
         """True when what a loop copies need not wait for what was enqueued before the launch: it
@@ -198,12 +205,14 @@ class Specializer(SharedLoads):
         groups = [self.shared(group, loop, plan, lets, axis) for group in groups]
         sharers = max(group.ring.sharers for group in groups)
         warps = self.kernel.threads // self.context.target.lanes_per_warp
-        inits = [stmt for group in groups for stmt in group.ring.declarations(warps)]
+        sent = leaving(self, loop, plan)
+        rings = [*(group.ring for group in groups), *(one.ring for one in sent)]
+        inits = [stmt for ring in rings for stmt in ring.declarations(warps)]
         self.common = [s for s in self.common if not isinstance(s, Let)]
         kernel, first = persistent_kernel(self.kernel, self.names, sharers)
         walk = self.tile_walk(first, sharers, plan, equal)
         if walk.ring is not None:
-            inits += walk.ring.declarations(warps)
+            inits += walk.ring.declarations(warps + bool(sent))
         taken, filled = (Var(self.names.fresh(name)) for name in ("round", "round_ahead"))
         loaded, used = (None, None) if equal else step_counts(self.names)
         loads = (*lets, *loading_tile(loop, groups, filled, self.names, loaded))
@@ -218,13 +227,15 @@ class Specializer(SharedLoads):
             elif stmt is loop:
                 outside = [s for s in staying if s is not loop]
                 turns = alternating(loop, groups, outside, self.runs_beside, self.names)
-                if turns is not None and plan.alternates and equal:
+                if turns is not None and plan.alternates and equal and not sent:
                     self.layouts |= {
                         new.name: self.layouts[old] for old, new in turns.second.items()
                     }
                     work += alternating_tile(turns, taken, self.names)
                 else:
-                    work += plain_tile(loop, groups, self.runs_beside, taken, self.names, used)
+                    work += plain_tile(
+                        loop, groups, self.runs_beside, taken, self.names, used, sent
+                    )
             elif late is not None and stmt is late.store:
                 work += late.keep()
             elif late is not None and late.declares(stmt):
@@ -245,11 +256,12 @@ class Specializer(SharedLoads):
             consumer = [*late.declarations(), every, If(some, (parts,))]
         if any(is_held(s) for s in walk_stmts(tuple(work))):
             consumer.append(Intrinsic("bulk.finish"))
-        if not self.fits_memory(2 * len(groups)):
+        if not self.fits_memory(2 * len(rings)):
             self.layouts, self.slotted, self.common = before
             return None
+        storer = storing_tiles(walk, loop, sent, lets, equal)
         self.kernel = kernel
-        return self.assemble(inits, producer, consumer, plan.producer_warps)
+        return self.assemble(inits, producer, consumer, plan.producer_warps, storer)
 
     def tile_walk(self, first: Var, sharers: int, plan: PipelinePlan, equal: bool) -> TileWalk:
         """The way through the tiles: in rounds, or, where they make unequally many steps, from a

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Expr, Var, binary, const, dtype_of_expr
@@ -33,7 +34,7 @@ from tilecore.passes.roles.ring import Ring, inlined, substituted
 from tilecore.passes.scopes import Names, kernel_ranges, whole
 
 if TYPE_CHECKING:
-    from tilecore.passes.roles.bulk_copies import BulkCopies
+    from tilecore.passes.roles.bulk_stores import BulkStores
 
 FEWEST_WARPS = 2
 """Producer warps of a kernel with a storer: one loads, one stores."""
@@ -55,10 +56,14 @@ class Leaving:
     last: int
 
 
-def leaving(own: BulkCopies, loop: For, producer_warps: int) -> list[Leaving]:
-    """The additions of a loop that a storer can make, with new barriers in `own`."""
-    if producer_warps < FEWEST_WARPS:
+def leaving(
+    own: BulkStores, loop: For, plan: PipelinePlan, other_barriers: int | None = None
+) -> list[Leaving]:
+    """The additions of a loop that a storer can make, with new barriers in `own`; none where
+    `other_barriers` are given and there is no room for theirs beside them."""
+    if plan.producer_warps < FEWEST_WARPS:
         return []
+    before = dict(own.layouts)
     found: list[Leaving] = []
     for index, stmt in enumerate(loop.body):
         if not isinstance(stmt, Atomic) or not _may_leave(own, loop, index, stmt):
@@ -76,10 +81,13 @@ def leaving(own: BulkCopies, loop: For, producer_warps: int) -> list[Leaving]:
             own.layouts[barrier.name] = Layout.row_major((1,))
         ring = Ring(1, (buffer,), full, empty, loop.var, leaves=True)
         found.append(Leaving(stmt, ring, min(users), max(users)))
-    return found
+    if other_barriers is None or own.fits_memory(other_barriers + 2 * len(found)):
+        return found
+    own.layouts = before
+    return []
 
 
-def _may_leave(own: BulkCopies, loop: For, index: int, stmt: Atomic) -> bool:
+def _may_leave(own: BulkStores, loop: For, index: int, stmt: Atomic) -> bool:
     """True when the copy engine can make an addition, at places that every warp can compute."""
     value, dst = stmt.value, stmt.dst
     if stmt.op != "add" or stmt.memory_order != "relaxed" or stmt.previous is not None:

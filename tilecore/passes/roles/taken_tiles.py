@@ -23,9 +23,18 @@ from tilecore.ir.dtypes import int32, uint64
 from tilecore.ir.expr import Call, Expr, Load, Var, binary, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Allocate, Block, Intrinsic, Let, Stmt, Store, While
-from tilecore.passes.roles.persistent_tiles import tile_count, tile_loop, tile_place
+from tilecore.ir.stmts import Allocate, Block, For, Intrinsic, Let, Stmt, Store, While
+from tilecore.passes.roles.persistent_tiles import (
+    at_zero,
+    count_steps,
+    step_base,
+    tile_count,
+    tile_loop,
+    tile_place,
+)
 from tilecore.passes.roles.ring import Ring, point
+from tilecore.passes.roles.schedule_pieces import renamed
+from tilecore.passes.roles.storer_schedule import Leaving, storing_loop
 from tilecore.passes.scopes import Names
 
 if TYPE_CHECKING:
@@ -152,3 +161,24 @@ def _received_by_lane(walk: Walk, now: Buffer) -> list[Stmt]:
 
 _AFTER = {Role.PRODUCER: _taken, Role.CONSUMER: _received, Role.STORER: _received_by_lane}
 """What gives a role its next tile."""
+
+
+def storing_tiles(
+    walk: TileWalk, loop: For, sent: list[Leaving], lets: Block, equal: bool
+) -> list[Stmt]:
+    """What a storer does for all tiles of a block: the additions that are `sent`, step by step.
+
+    `lets` are what stands before the loop of each tile, `equal` tells that all make as many steps.
+    """
+    if not sent:
+        return []
+    names = walk.names
+    done = None if equal else names.buffer("steps_stored", (), int32, Scope.LOCAL)
+    round_, base = Var(names.fresh("round_stored")), Var(names.fresh("step_base"))
+    work = (
+        *lets,
+        Let(base, step_base(loop, round_, done)),
+        storing_loop(loop, sent, names, base),
+        *count_steps(loop, base, done),
+    )
+    return [*at_zero(done), *renamed(walk.tiles(round_, work, Role.STORER), names)]

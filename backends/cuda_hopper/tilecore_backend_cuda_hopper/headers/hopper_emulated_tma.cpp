@@ -149,7 +149,7 @@ void send(SharedPlace to, SharedPlace barrier, const uint8_t* data, uint32_t byt
     tc::emulator::begin_async_write(to, bytes, text_line);
     auto* copy = static_cast<uint8_t*>(malloc(bytes));
     memcpy(copy, data, bytes);
-    Delivery work{to, barrier, copy, bytes, tc::emulator::warp_clock(), &tc::emulator::here(),
+    Delivery work{to, barrier, copy, bytes, tc::emulator::issue_clock(), &tc::emulator::here(),
                   text_line};
     tc::emulator::enqueue_async(perform_delivery, &work, sizeof work);
   }
