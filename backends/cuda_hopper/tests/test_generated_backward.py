@@ -38,7 +38,10 @@ def test_gradients_equal_float64(name: str, staged: bool) -> None:
     problem, step = CASES[name]
     program = ATTENTION_BACKWARD.program(problem, config_of(step, staged=staged))
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
-    assert ("// storer" in kernel.source) == staged
+    # Rows of lengths that are no multiples of four are out of the copy engine's reach.
+    has_roles = problem.q_len % 4 == 0
+    assert ("// producer" in kernel.source) == has_roles
+    assert ("// storer" in kernel.source) == (staged and has_roles)
     arrays = inputs(problem, np.random.default_rng(0))
     got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
     kernel(*arrays, *got)
