@@ -28,6 +28,7 @@ from tilecore.ir.signature import Argument, program_arguments
 from tilecore.ir.stmts import Stmt
 from tilecore.ir.visit import walk_stmts
 from tilecore.runtime.grids import Grid, launch_grid
+from tilecore.runtime.idle_kernels import idle_kernels
 from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
 from tilecore.runtime.written import written_buffers
@@ -68,6 +69,7 @@ class EmulatedLauncher:
         given = launch_sizes(program)
         self._scalars = grid_scalars(program)
         self._grids = [compile_sizes(one.grid, given) for one in source.kernels]
+        self._is_idle = idle_kernels(program)
         self._attached = attached(program)
         self._bytes = {
             buffer.name: compile_sizes((*buffer.shape, *(buffer.strides or ())), program.symbols)
@@ -90,7 +92,9 @@ class EmulatedLauncher:
         self.reports = []
         for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
             blocks = launch_grid(one, grid(numbers), self.target)
-            shape = _shape_of(one, blocks or (0, 0, 0))
+            if blocks is None or self._is_idle(one.name, numbers):
+                blocks = (0, 0, 0)
+            shape = _shape_of(one, blocks)
             options = RunOptions(
                 self.options.seed,
                 self.options.workers,

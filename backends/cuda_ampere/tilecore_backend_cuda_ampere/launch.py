@@ -16,6 +16,7 @@ from tilecore.hooks.records import Artifact, KernelSource, Source
 from tilecore.ir.program import Program
 from tilecore.ir.signature import program_arguments
 from tilecore.runtime.grids import launch_grid
+from tilecore.runtime.idle_kernels import idle_kernels
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
@@ -65,6 +66,7 @@ class CudaLauncher:
         self.scalars = grid_scalars(program)
         given = launch_sizes(program)
         self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)
+        self._is_idle = idle_kernels(program)
         self._on_streams: dict[tuple[Sizes, int], Any] = {}
         arguments = program_arguments(program)
         self._maker = LaunchMaker(
@@ -102,7 +104,7 @@ class CudaLauncher:
             self._source.kernels, self._load(device), self._grids, strict=True
         ):
             grid = launch_grid(kernel, grid_of(sizes), self._target)
-            if grid is None:
+            if grid is None or self._is_idle(kernel.name, sizes):
                 continue
             if dict(kernel.extra).get("persistent"):
                 grid = (min(grid[0], self._resident_blocks(kernel, function, device)), 1, 1)

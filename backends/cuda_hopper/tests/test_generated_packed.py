@@ -196,3 +196,13 @@ def test_only_what_is_asked_for_changes(config: tuple[int, int, int, int]) -> No
         assert (meet in consumers) == ("unordered_tiles" not in way)
         assert ("store_tile<" in consumers) == ("stores_tiles" in way)
         assert len(kernels) == 1 + ("lists_tiles" in way)
+
+
+def test_nothing_to_write_is_not_launched() -> None:
+    """Tiles of a fixed grid would ask for rows of a tensor that has none, and so no map."""
+    problem = VarlenProblem(2, 64, 400, kv_heads=1, right=0, lengths=((0, 9), (0, 0)))
+    for lists in (False, True):
+        program = FLASH_VARLEN.program(problem, VarlenConfig(*CONFIGS[0], lists_tiles=lists))
+        kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+        q, *rest = inputs(problem, np.random.default_rng(0))
+        kernel(q, *rest, np.empty_like(q), np.empty((2, 0), np.float32))

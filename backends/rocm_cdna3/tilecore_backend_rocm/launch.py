@@ -22,6 +22,7 @@ from tilecore.ir.buffers import Buffer
 from tilecore.ir.program import Program
 from tilecore.ir.signature import Argument, program_arguments
 from tilecore.runtime.grids import launch_grid
+from tilecore.runtime.idle_kernels import idle_kernels
 from tilecore.runtime.launcher import BoundLaunch
 from tilecore.runtime.scalar_grids import call_sizes, grid_scalars, launch_sizes
 from tilecore.runtime.sizes import Sizes, compile_sizes
@@ -71,6 +72,7 @@ class HipLauncher:
         self.scalars = grid_scalars(program)
         given = launch_sizes(program)
         self._grids = tuple(compile_sizes(k.grid, given) for k in source.kernels)
+        self._is_idle = idle_kernels(program)
         self._loaded: dict[int, tuple[Any, ...]] = {}
         self._guard = FreshLock()
         self._memory = threading.local()
@@ -98,7 +100,7 @@ class HipLauncher:
             self._source.kernels, functions, self._grids, strict=True
         ):
             grid = launch_grid(kernel, grid_of(sizes), self._target)
-            if grid is not None:
+            if grid is not None and not self._is_idle(kernel.name, sizes):
                 calls.append((function, grid, kernel))
         api, pack = self._api, self._pack
         symbols = sizes[: len(self._program.symbols)]  # scalars that grids follow come behind

@@ -31,6 +31,8 @@ const char* broken_rule(const SharedPlace& place, const TensorMap& map, int rank
   for (int axis = 0; axis + 1 < rank; ++axis)
     if (map.strides[axis] % 16 != 0) return "global strides that are multiples of 16 bytes";
   for (int axis = 0; axis < rank; ++axis)
+    if (map.sizes[axis] == 0) return "a tensor with elements: an empty one has no map";
+  for (int axis = 0; axis < rank; ++axis)
     if (map.box[axis] < 1 || map.box[axis] > 256) return "box extents from 1 to 256";
   if (row_bytes(map) % 16 != 0) return "box rows that are multiples of 16 bytes";
   if (map.swizzle_bits > 0 && row_bytes(map) > 16 << map.swizzle_bits)
