@@ -77,9 +77,10 @@ def in_parts(A: T.Tensor((2, 128), "int32"), B: T.Tensor((2, 128), "int32")):
                 T.sync_threads(3, 128)
                 if tx < T.shift_right(64, step):
                     s[0, tx] += s[0, tx + T.shift_right(64, step)]
+        if tx < 128:
             T.sync_threads(3, 128)
             B[0, tx] = s[0, 0]
-        else:
+        if tx >= 128:
             s[1, tx - 128] = A[1, tx - 128]
             for step in T.serial(7):
                 T.sync_threads(4, 128)

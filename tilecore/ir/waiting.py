@@ -3,7 +3,8 @@
 A target that runs a block's lanes one after another, or that has all lanes of the block help with
 what some of them were asked for, keeps the order of the text. A wait that only some lanes reach is
 satisfied there when its arrivals stand before it, or in an earlier round of a loop that both are
-in. Any other wait would never end, or would not be one. Who meets at a named barrier is both.
+in. Any other wait would never end, or would not be one. Who meets at a named barrier waits and
+arrives; lanes of one condition meet one another wherever that condition stands.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Place:
         around: the statements and branches around it, outermost first, by identity.
         loops: which of those are loops.
         apart: position in `around` of the first that only some lanes reach; None without one.
+        lanes: what chooses the lanes that reach it; the same for the same lanes.
     """
 
     stmt: S.Intrinsic
@@ -39,6 +41,7 @@ class _Place:
     around: tuple[int, ...]
     loops: tuple[bool, ...]
     apart: int | None
+    lanes: object
 
 
 def refuse_waits_out_of_order(
@@ -62,13 +65,14 @@ def refuse_waits_out_of_order(
         return any(depends_on_lane(one, names) for one in conditions_of(stmt))
 
     parents: dict[int, S.Stmt] = {}
-    places = list(_places(body, divides, (), (), None, parents))
+    places = list(_places(body, divides, (), (), None, None, parents))
     for at, wait in enumerate(places):
         if wait.stmt.op not in (WAIT, MEETING[0]) or wait.apart is None:
             continue
         at_once = runs_at_once(parents[wait.around[wait.apart]])
         arrivals = [
             _satisfies(place, wait, earlier=k < at, at_once=at_once)
+            or (wait.stmt.op != WAIT and place.lanes == wait.lanes)
             for k, place in enumerate(places)
             if place.stmt.op != WAIT and place.barrier == wait.barrier
         ]
@@ -90,19 +94,32 @@ def _places(
     around: tuple[int, ...],
     loops: tuple[bool, ...],
     apart: int | None,
+    lanes: object,
     parents: dict[int, S.Stmt],
 ) -> Iterator[_Place]:
     for stmt in block:
         if isinstance(stmt, S.Intrinsic) and stmt.op in (WAIT, *ARRIVALS, *MEETING):
             place = stmt.args[0]
             barrier = place.buffer if isinstance(place, Region) else place
-            yield _Place(stmt, barrier, around, loops, apart)
-        inside = len(around) if apart is None and divides(stmt) else apart
+            yield _Place(stmt, barrier, around, loops, apart, lanes)
+        is_first = apart is None and divides(stmt)
+        inside = len(around) if is_first else apart
         parents[id(stmt)] = stmt
-        for inner in child_blocks(stmt):
-            is_loop = isinstance(stmt, S.For | S.While)
+        for k, inner in enumerate(child_blocks(stmt)):
+            chosen = (_choice(stmt), k) if is_first else lanes
             steps = (*around, id(stmt), id(inner))
-            yield from _places(inner, divides, steps, (*loops, is_loop, False), inside, parents)
+            turns = (*loops, isinstance(stmt, S.For | S.While), False)
+            yield from _places(inner, divides, steps, turns, inside, chosen, parents)
+
+
+def _choice(stmt: S.Stmt) -> object:
+    match stmt:
+        case S.If(condition=condition):
+            return condition
+        case S.WarpScope(first=first, last=last):
+            return first, last
+        case _:
+            return id(stmt)
 
 
 def _satisfies(arrival: _Place, wait: _Place, *, earlier: bool, at_once: bool) -> bool:
