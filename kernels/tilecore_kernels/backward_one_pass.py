@@ -63,6 +63,7 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
         kv_head,
         batch,
     ):
+        T.use_swizzle(max(1, config.panel), enable=config.panel > 0)
         k = T.alloc_shared((tile_k, p.dim), dtype)
         v = T.alloc_shared((tile_k, p.dim_v), dtype)
         q = T.alloc_shared((tile_q, p.dim), dtype)

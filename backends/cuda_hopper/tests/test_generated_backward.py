@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -91,6 +92,20 @@ def test_nothing_but_arithmetic_between_scores_and_slopes(kv_heads: int) -> None
     assert "if (" not in exponentials
     assert step.count("hopper::publish()") == 1
     assert set(re.findall(r"atomic_add_global(.*?)\(", step)) == {"<4>"}
+
+
+@pytest.mark.parametrize("panel", [2, 4])
+def test_heads_walked_together_give_the_same(panel: int) -> None:
+    """Also where panels do not divide the heads; long tiles of a panel's heads come first."""
+    problem = Problem(1, 3, 260, 64, "float16", right=0, has_lse=True)
+    config = dataclasses.replace(config_of(64, staged=True), panel=panel)
+    program = ATTENTION_BACKWARD.program(problem, config)
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    arrays = inputs(problem, np.random.default_rng(0))
+    got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
+    kernel(*arrays, *got)
+    for one, want in zip(got, reference(problem, *arrays), strict=True):
+        assert np.abs(one.astype(np.float64) - want).max() <= 2.0**-10 * max(1, np.abs(want).max())
 
 
 def test_staged_sums_are_whole_panels() -> None:
