@@ -13,14 +13,19 @@ from tilecore.ir.dtypes import dtype_of, numpy_dtype
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-def agree(backend: str, program: Any, *arrays: np.ndarray) -> None:
-    """The backend writes what the reference interpreter writes, bit by bit."""
+def agree(backend: str, program: Any, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The backend writes what the reference interpreter writes, bit by bit; returns it.
+
+    Both read what the front end has made of the program: what that loses, only an oracle of the
+    test's own can see.
+    """
     expected = [array.copy() for array in arrays]
     kernel_on("reference", program)(*expected)
     came = [array.copy() for array in arrays]
     kernel_on(backend, program)(*came)
     for place, (left, right) in enumerate(zip(came, expected, strict=True)):
         np.testing.assert_array_equal(left, right, err_msg=f"argument {place} on {backend}")
+    return came
 
 
 def whole_numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:

@@ -104,7 +104,14 @@ def test_a_pipeline_reorders_no_write_and_no_atomic(kind: str, stays: bool, back
     variants = [(0, 32), (2, 64), (3, 96), (4, 32)] if backend == HOST else [(2, 64), (3, 32)]
     for stages, threads in variants:
         a, b = whole_numbers(7, 32), whole_numbers(6, 32, seed=1)
-        agree(backend, carried(kind, stages, threads, stays), a, b, np.zeros(32, np.float32))
+        zeros = np.zeros(32, np.float32)
+        came = agree(backend, carried(kind, stages, threads, stays), a, b, zeros)
+        if kind == "add to the next round's rows":
+            total = np.zeros(32, np.float32)
+            for k in range(ROUNDS):
+                total = total * 2 + a[k]
+                a[k + 1] += total + 1
+            np.testing.assert_array_equal(came[0], a)
 
 
 @pytest.mark.parametrize("backend", [name for name in EMULATED if name.startswith("cuda")])
@@ -172,7 +179,9 @@ def test_atomics_between_dtypes(to: str, of: str, backend: str) -> None:
 
     x = np.abs(whole_numbers(48, 20, dtype="int32")).astype(numpy_dtype(dtype_of(of)))
     y, z = np.zeros(20, numpy_dtype(dtype_of(to))), np.ones((48, 20), numpy_dtype(dtype_of(to)))
-    agree(backend, main, x, y, z)
+    _, y, z = agree(backend, main, x, y, z)
+    np.testing.assert_array_equal(y, x.sum(axis=0, dtype=np.int64).astype(y.dtype))
+    np.testing.assert_array_equal(z, (x.astype(np.int64) + 1).astype(z.dtype))
 
 
 # --- fragments --------------------------------------------------------------------------------

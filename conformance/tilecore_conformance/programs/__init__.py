@@ -19,7 +19,7 @@ from tilecore_conformance.experiment import Experiment
 MODULES = (
     "elementwise", "copies", "reductions", "gemms", "control", "pipelines", "predication",
     "atomics", "families", "gemm_kernels", "attentions", "casts", "specials", "sizes",
-    "constructs", "lanes", "warps",
+    "constructs", "lanes", "warps", "views",
 )  # fmt: skip
 
 

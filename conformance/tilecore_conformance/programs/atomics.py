@@ -124,7 +124,9 @@ def _operands(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, op: 
 
 def _start(shape: tuple[int, ...], dtype: str, op: str) -> np.ndarray:
     kind = output((0,), dtype).dtype
-    value = 1000 if op == "sub" and kind.kind == "u" else START.get(op, 7)
+    value = START.get(op, 7)
+    if kind.kind == "u":
+        value = {"sub": 1000, "max": 1}.get(op, value)
     return np.full(shape, value, np.int64).astype(kind)
 
 

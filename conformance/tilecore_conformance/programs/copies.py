@@ -19,7 +19,7 @@ def copy_route(
     tile: list[int] | None = None,
     threads: int = 128,
 ) -> Experiment:
-    """Global to global by way of the scopes in `route`: s is shared, f a fragment, e.g. ``sf``."""
+    """Global to global by way of the scopes in `route`, s shared, f a fragment: ``sf``, "" none."""
     tile_rows, tile_cols = tile or [32, 32]
 
     @T.prim_func
@@ -31,7 +31,13 @@ def copy_route(
             first = T.alloc_shared((tile_rows, tile_cols), dtype)
             second = T.alloc_fragment((tile_rows, tile_cols), dtype)
             third = T.alloc_shared((tile_rows, tile_cols), dtype)
-            if route == "s":
+            fourth = T.alloc_fragment((tile_rows, tile_cols), dtype)
+            if route == "":
+                T.copy(
+                    X[by * tile_rows : (by + 1) * tile_rows, bx * tile_cols : (bx + 1) * tile_cols],
+                    Y[by * tile_rows, bx * tile_cols],
+                )
+            elif route == "s":
                 T.copy(X[by * tile_rows, bx * tile_cols], first)
                 T.copy(first, Y[by * tile_rows, bx * tile_cols])
             elif route == "f":
@@ -45,6 +51,14 @@ def copy_route(
                 T.copy(X[by * tile_rows, bx * tile_cols], second)
                 T.copy(second, first)
                 T.copy(first, Y[by * tile_rows, bx * tile_cols])
+            elif route == "ss":
+                T.copy(X[by * tile_rows, bx * tile_cols], first)
+                T.copy(first, third)
+                T.copy(third, Y[by * tile_rows, bx * tile_cols])
+            elif route == "ff":
+                T.copy(X[by * tile_rows, bx * tile_cols], second)
+                T.copy(second, fourth)
+                T.copy(fourth, Y[by * tile_rows, bx * tile_cols])
             else:
                 T.copy(X[by * tile_rows, bx * tile_cols], first)
                 T.copy(first, second)
@@ -161,4 +175,53 @@ def fill_tile(
     return Experiment(fill_tile, (), (output((rows, cols), dtype),), expected)
 
 
-BUILDERS: tuple[Any, ...] = (copy_route, copy_slices, copy_part, copy_row, fill_tile)
+def fill_places(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> Experiment:
+    """Rows of global memory filled by blocks, and a part of each cleared after that."""
+
+    @T.prim_func
+    def fill_places(Y: T.Tensor((rows, cols), dtype)):
+        with T.Kernel(rows, threads=64) as row:
+            T.fill(Y[row, :], 3)
+            T.clear(Y[row, cols // 3 : cols - 1])
+
+    def expected() -> tuple[Expected, ...]:
+        full = output((rows, cols), dtype, 3)
+        full[:, cols // 3 : cols - 1] = 0
+        return (Expected(full),)
+
+    return Experiment(fill_places, (), (output((rows, cols), dtype),), expected)
+
+
+def copy_in_groups(rng: np.random.Generator, tiles: int, threads: int = 64) -> Experiment:
+    """The author's own asynchronous copies: two tiles under way, each added up when it is there."""
+    size = 48
+
+    @T.prim_func
+    def copy_in_groups(X: T.Tensor((tiles, size), "float32"), Y: T.Tensor((size,), "float32")):
+        with T.Kernel(1, threads=threads) as _:
+            ring = T.alloc_shared((2, size), "float32")
+            total = T.alloc_fragment((size,), "float32")
+            T.clear(total)
+            T.async_copy(X[0, :], ring[0, :])
+            T.async_commit()
+            for k in T.serial(tiles):
+                if k + 1 < tiles:
+                    T.async_copy(X[k + 1, :], ring[(k + 1) % 2, :])
+                T.async_commit()
+                T.async_wait(1)
+                for i in T.Parallel(size):
+                    total[i] = total[i] + ring[k % 2, i]
+            T.copy(total, Y)
+
+    x = rng.integers(-8, 9, (tiles, size)).astype(np.float32)
+    return Experiment(
+        copy_in_groups,
+        (x,),
+        (output((size,), "float32"),),
+        lambda: (Expected(x.sum(axis=0, dtype=np.float64)),),
+    )
+
+
+BUILDERS: tuple[Any, ...] = (
+    copy_route, copy_slices, copy_part, copy_row, fill_tile, fill_places, copy_in_groups,
+)  # fmt: skip

@@ -24,14 +24,15 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 UNARY = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log10": np.log10,
+    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: 10.0**x,
+    "log": np.log, "log2": np.log2, "log10": np.log10, "rcp": lambda x: 1.0 / x,
     "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf,
     "abs": np.abs, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
 }  # fmt: skip
 """Functions of one float: name in the language -> float64 oracle."""
 
-POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")
+POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "rcp")
 EXACT = ("abs", "floor", "ceil", "round", "trunc")
 
 BINARY = {
@@ -141,6 +142,45 @@ def binary(
     return Experiment(binary, (x, y), (output((rows, cols), dtype),), expected)
 
 
+def _patterns(x: np.ndarray) -> list[int]:
+    """The bits of each element as a number that is not negative."""
+    return [int(value) & ((1 << 8 * x.dtype.itemsize) - 1) for value in x]
+
+
+def _leading_zeros(x: np.ndarray) -> np.ndarray:
+    return 8 * x.dtype.itemsize - np.array([bits.bit_length() for bits in _patterns(x)])
+
+
+BITS = {
+    "popcount": (T.popcount, lambda x: np.array([bits.bit_count() for bits in _patterns(x)])),
+    "clz": (T.clz, _leading_zeros),
+    "invert": (operator.invert, np.invert),
+    "neg": (operator.neg, np.negative),
+    "abs": (T.abs, np.abs),
+}
+"""Functions of one integer: name -> (in the language, oracle)."""
+
+
+def integer(rng: np.random.Generator, op: str, dtype: str, size: int) -> Experiment:
+    """``Y = op(X)`` on integers, in their own width."""
+    function, oracle = BITS[op]
+
+    @T.prim_func
+    def integer(X: T.Tensor((size,), dtype), Y: T.Tensor((size,), dtype)):
+        with T.Kernel(T.ceildiv(size, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                if bx * 64 + i < size:
+                    Y[bx * 64 + i] = function(X[bx * 64 + i])
+
+    kind = output((0,), dtype).dtype
+    limits = np.iinfo(kind)
+    x = rng.integers(limits.min, limits.max, size, kind, endpoint=True)
+    x[:4] = (limits.min, limits.max, 0, 1)
+    return Experiment(
+        integer, (x,), (output((size,), dtype),), lambda: (Expected(oracle(x).astype(kind)),)
+    )
+
+
 def comparison(rng: np.random.Generator, op: str, dtype: str, size: int) -> Experiment:
     """``Z = X if X op Y else Y``, with the comparison itself as a second output."""
     function, oracle = COMPARISONS[op]
@@ -169,6 +209,34 @@ def comparison(rng: np.random.Generator, op: str, dtype: str, size: int) -> Expe
 
     outputs = (output((size,), dtype), output((size,), "bool", 0))
     return Experiment(comparison, (x, y), outputs, expected)
+
+
+def logic(rng: np.random.Generator, op: str, size: int) -> Experiment:
+    """Two conditions joined, or one turned: as a branch, and as a value."""
+
+    def joined(x: Any, y: Any) -> Any:
+        return T.Not(x) if op == "not" else x & y if op == "and" else x | y
+
+    @T.prim_func
+    def logic(
+        X: T.Tensor((size,), "bool"), Y: T.Tensor((size,), "bool"), Z: T.Tensor((size, 2), "int32")
+    ):
+        with T.Kernel(T.ceildiv(size, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                if bx * 64 + i < size:
+                    x, y = X[bx * 64 + i], Y[bx * 64 + i]
+                    Z[bx * 64 + i, 0] = 0
+                    if joined(x, y):
+                        Z[bx * 64 + i, 0] = 1
+                    Z[bx * 64 + i, 1] = T.cast(joined(x, y), "int32")
+
+    x, y = normal(rng, (size,), "bool"), normal(rng, (size,), "bool")
+
+    def expected() -> tuple[Expected, ...]:
+        value = {"and": x & y, "or": x | y, "not": ~x}[op]
+        return (Expected(np.stack([value] * 2, axis=1).astype(np.int32)),)
+
+    return Experiment(logic, (x, y), (output((size, 2), "int32"),), expected)
 
 
 def broadcast(
@@ -237,4 +305,4 @@ def scalars(rng: np.random.Generator, size: int, dtype: str = "float32") -> Expe
     return Experiment(scalars, (x, factor, count), (output((size,), dtype),), expected)
 
 
-BUILDERS: tuple[Any, ...] = (unary, binary, comparison, broadcast, scalars)
+BUILDERS: tuple[Any, ...] = (unary, binary, integer, comparison, logic, broadcast, scalars)

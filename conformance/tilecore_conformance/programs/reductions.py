@@ -150,4 +150,44 @@ def scan_tile(
     return Experiment(scan_tile, (x,), (output((rows, cols), dtype),), expected)
 
 
-BUILDERS: tuple[Any, ...] = (reduce_tile, reduce_middle, scan_tile)
+def truths(
+    rng: np.random.Generator, op: str, dtype: str, axis: int, scope: str, threads: int = 64
+) -> Experiment:
+    """Whether one or all of a row's (column's) elements are not zero, and of the whole tile's."""
+    shape = (13, 21)
+    kept = shape[1 - axis]
+    allocate = T.alloc_shared if scope == "shared" else T.alloc_fragment
+    of_all = T.any_of if op == "any" else T.all_of
+
+    @T.prim_func
+    def truths(X: T.Tensor(shape, dtype), Y: T.Tensor((kept,), "bool"), Z: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=threads) as _:
+            x = allocate(shape, dtype)
+            y = T.alloc_fragment((kept,), "bool")
+            T.copy(X, x)
+            T.reduce(x, y, op, dim=axis)
+            T.copy(y, Y)
+            Z[0] = 0
+            Z[1] = 0
+            if of_all(x):
+                Z[0] = 1
+            if of_all(x[2:4, 3:9]):
+                Z[1] = 1
+
+    x = (rng.integers(0, 3, shape) == 0).astype(output((0,), dtype).dtype)
+    x[1], x[:, 1], x[0], x[:, 0] = 1, 1, 0, 0
+    if op == "all":
+        x[2:4, 3:9] = 1
+    else:
+        x[2:4, 3:9] = 0
+
+    def expected() -> tuple[Expected, ...]:
+        whole = getattr(np, op)
+        flags = np.array([whole(x != 0), whole(x[2:4, 3:9] != 0)], np.int32)
+        return Expected(whole(x != 0, axis=axis)), Expected(flags)
+
+    outputs = (output((kept,), "bool", 0), output((2,), "int32"))
+    return Experiment(truths, (x,), outputs, expected)
+
+
+BUILDERS: tuple[Any, ...] = (reduce_tile, reduce_middle, scan_tile, truths)

@@ -236,7 +236,11 @@ class ExpressionPrinter:
     def _math(self, op: str, args: tuple[Expr, ...], dtype: DType) -> tuple[str, int]:
         if op in ("popcount", "clz"):
             name = "popcount" if op == "popcount" else "count_leading_zeros"
-            return f"tc::{name}({self.text(args[0])})", _ATOM
+            if dtype.bits >= 32:
+                return f"tc::{name}({self.text(args[0])})", _ATOM
+            # Counted in 32 bits, of which the upper ones are zeros that are not the value's own.
+            text = f"tc::{name}(uint32_t(uint{dtype.bits}_t({self.text(args[0])})))"
+            return (text, _ATOM) if op == "popcount" else (f"({text} - {32 - dtype.bits})", _ATOM)
         if op == "abs" and dtype.is_int:
             if dtype.kind == "uint":
                 return self._print(args[0])
