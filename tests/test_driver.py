@@ -7,7 +7,7 @@ import pytest
 
 import tilecore
 import tilecore.language as T
-from tilecore.errors import ArgumentError, BackendError, LanguageError
+from tilecore.errors import ArgumentError, BackendError, LanguageError, LoweringError
 
 
 def doubled(symbol: object) -> object:
@@ -69,3 +69,18 @@ def test_stages_and_dumps(tmp_path, monkeypatch) -> None:
         lowered.ir("nothing")
     written = {path.suffix for path in tmp_path.iterdir()}
     assert {".tile", ".canonical", ".scheduled", ".lane"} <= written
+
+
+@pytest.mark.parametrize("device", ["native", "emulator", "reference"])
+def test_what_is_nested_too_deeply_is_refused(device: str) -> None:
+    @T.prim_func
+    def deep(X: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=4) as _:
+            X[0] = sum([X[1]] * 3000)
+
+    backend = {"native": "cpu_llvm", "emulator": "cuda_ampere", "reference": None}[device]
+    with pytest.raises(LoweringError, match=r"test_driver\.py.*nests its expressions"):
+        tilecore.compile(deep, backend, device=device)
+    if backend is not None:
+        with pytest.raises(LoweringError, match="nests its expressions"):
+            tilecore.lower(deep, backend, device=device)

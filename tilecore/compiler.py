@@ -13,12 +13,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilecore.errors import LanguageError
+from tilecore.errors import LanguageError, LoweringError, TilecoreError
 from tilecore.hooks.context import Context
 from tilecore.hooks.families import refuse_foreign
 from tilecore.hooks.manager import hooks_of
@@ -35,6 +37,8 @@ from tilecore.target import Target
 from tilecore.targets import choose_target
 
 Pass = Callable[[Program, Context], Program]
+
+_LABEL_LETTERS = 100  # of a kernel's name in that of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,11 @@ def lower(
     """
     program = program_of(function)
     target = target or choose_target(backend, arch, device)
-    options = options or CompileOptions()
+    with depth_bounded(program):
+        return _lower(program, target, options or CompileOptions())
+
+
+def _lower(program: Program, target: Target, options: CompileOptions) -> Lowered:
     hooks = hooks_of(target.backend)
     context = Context(target, hooks, options)
 
@@ -147,15 +155,40 @@ def lower(
     return Lowered(target, options, tuple(stages), source)
 
 
+@contextmanager
+def depth_bounded(program: Program) -> Generator[None]:
+    """An error of ours where passes, which follow the nesting of a program, run out of stack.
+
+    Raises:
+        LoweringError: instead of a `RecursionError`.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise LoweringError(
+            f"{program.name} nests its expressions or statements too deeply",
+            expected=f"what a stack of {sys.getrecursionlimit()} calls can follow",
+            loc=program.loc,
+            hint="split long expressions: variables, or loops of the program",
+        ) from None
+
+
 def _dump(name: str, show: Callable[[Any], str], what: Any) -> None:
     """Write one stage to the folder that TILECORE_DUMP names, if it is set."""
     folder = os.environ.get("TILECORE_DUMP")
     if not folder:
         return
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
     label = what.name if isinstance(what, Program) else what.kernels[0].name
-    (path / f"{label}.{name}").write_text(show(what), encoding="utf-8")
+    path = Path(folder) / f"{label[:_LABEL_LETTERS]}.{name}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(show(what), encoding="utf-8")
+    except OSError as error:
+        raise TilecoreError(
+            "what TILECORE_DUMP asks for cannot be written",
+            expected="a folder to write to",
+            got=f"{path}: {error.strerror}",
+        ) from error
 
 
 def with_outputs(program: Program, out_idx: int | list[int] | tuple[int, ...] | None) -> Program:

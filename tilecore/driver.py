@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilecore.compiler import Lowered, lower, program_of, with_outputs
+from tilecore.compiler import Lowered, depth_bounded, lower, program_of, with_outputs
 from tilecore.errors import BackendError
 from tilecore.forking import FreshLock
 from tilecore.hooks.manager import Hooks, hooks_of
@@ -52,9 +52,13 @@ def compile(
     """
     program = with_outputs(program_of(function), out_idx)
     options = options or CompileOptions(fast_math=fast_math)
-    if device == "reference":
-        return _reference_kernel(program, options)
-    target = choose_target(backend, arch, device)
+    with depth_bounded(program):
+        if device == "reference":
+            return _reference_kernel(program, options)
+        return _remembered(program, choose_target(backend, arch, device), options)
+
+
+def _remembered(program: Program, target: Target, options: CompileOptions) -> CompiledKernel:
     key = (program, _promises(program), target, options)
     found = _memory.get(key)
     if found is None:

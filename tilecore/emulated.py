@@ -17,7 +17,7 @@ from tilecore.emulator import (
     build_kernel,
     launch,
 )
-from tilecore.errors import Loc
+from tilecore.errors import LaunchError, Loc
 from tilecore.hooks.records import EmulatorSupport, KernelSource, Source
 from tilecore.ir.attached import attached
 from tilecore.ir.buffers import Buffer
@@ -60,7 +60,7 @@ class EmulatedLauncher:
         self.program = program
         self.target = target
         self.order = program_arguments(program)
-        self.options = RunOptions(seed=int(os.environ.get("TILECORE_EMULATOR_SEED", "0")))
+        self.options = RunOptions(seed=_seed())
         self.reports: list[LaunchReport] = []
         self._written = written_buffers(program)
         self._kernels = [
@@ -133,6 +133,16 @@ class EmulatedLauncher:
             memory: Any = (ctypes.c_uint8 * total).from_address(int(value))
             flat = np.frombuffer(memory, np.uint8)
         return EmulatedMemory(flat, writable=argument.name in self._written)
+
+
+def _seed() -> int:
+    given = os.environ.get("TILECORE_EMULATOR_SEED") or "0"
+    try:
+        return int(given)
+    except ValueError as error:
+        raise LaunchError(
+            "TILECORE_EMULATOR_SEED is no number", expected="an integer", got=repr(given)
+        ) from error
 
 
 def _shape_of(kernel: KernelSource, blocks: Grid) -> LaunchShape:

@@ -7,6 +7,7 @@ and the line of the user's program: ``Loc`` is carried by every IR node for that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class TilecoreError(Exception):
         self.hint = hint
         super().__init__(reason)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whatever a subclass is made from: pools of processes pass errors on."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         text = self.reason
         if self.expected is not None:
@@ -58,6 +63,16 @@ class TilecoreError(Exception):
         if self.hint is not None:
             text += f" (hint: {self.hint})"
         return text
+
+
+def _restored(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class CacheWarning(UserWarning):
+    """A cache could not do its work; the kernel is right, only compiled again."""
 
 
 class LanguageError(TilecoreError):

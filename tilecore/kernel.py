@@ -12,7 +12,7 @@ from tilecore.compiler import Lowered
 from tilecore.errors import LaunchError
 from tilecore.forking import FreshLock
 from tilecore.hooks.manager import hooks_of
-from tilecore.hooks.records import Artifact, KernelResources, Launcher
+from tilecore.hooks.records import Artifact, CompileOptions, KernelResources, Launcher
 from tilecore.ir.program import Program
 from tilecore.runtime.caller import KernelCaller
 from tilecore.target import Target
@@ -56,9 +56,16 @@ class CompiledKernel(functools.partial[Any]):
         """A class's attribute is the kernel; newer versions of Python bind partials as methods."""
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __copy__(self) -> Self:
         """A copy is another kernel of the same binary, with a launcher of its own."""
-        return type(self), (self._lowered, self.artifact, self._load)
+        return type(self)(self._lowered, self.artifact, self._load)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its program, which is compiled where it is unpickled, or found in a cache."""
+        return _compiled_again, (self.program, self.target, self._lowered.options)
 
     @property
     def program(self) -> Program:
@@ -124,6 +131,14 @@ class CompiledKernel(functools.partial[Any]):
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.program.name} for {self.target}>"
+
+
+def _compiled_again(program: Program, target: Target, options: CompileOptions) -> CompiledKernel:
+    from tilecore.driver import compile
+
+    if target.backend == "reference":
+        return compile(program, device="reference", options=options)
+    return compile(program, target.backend, arch=target.arch, device=target.device, options=options)
 
 
 def missing_device(target: Target) -> Callable[[], Launcher]:

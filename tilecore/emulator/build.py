@@ -7,11 +7,16 @@ that many processes may build at once.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +24,7 @@ import filelock
 import platformdirs
 
 from tilecore.emulator.host_compiler import HostCompiler, cpu_fingerprint, find_compiler
-from tilecore.errors import ToolchainError
+from tilecore.errors import CacheWarning, ToolchainError
 from tilecore.hooks.records import EmulatorSupport
 
 _HERE = Path(__file__).parent
@@ -34,7 +39,10 @@ _LIBRARIES = ("-lm", "-lc", "-lgcc")
 
 _NAME_LETTERS = 60  # of a kernel's name in that of its file, for whoever looks there
 
+_LOCK_SECONDS = 600.0  # longer than any compilation; a lock held longer has a hung holder
+
 _whole_headers: set[Path] = set()  # looked at by this process
+_elsewhere: dict[Path, Path] = {}  # what this process built outside of a cache it cannot write
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +93,13 @@ def build_kernel(text: str, name: str, support: EmulatorSupport) -> EmulatedKern
         f"TC_EMULATOR_ENTRY({name})\n"
     )
     flags = _kernel_flags(compiler, support)
-    key = _digest(source, engine.name, *flags)
-    library = cache_directory() / "kernels" / f"{name[:_NAME_LETTERS]}-{key}.so"
+    key = _digest(source, str(engine), *flags)  # the library names its engine by the whole path
+    library = _place(cache_directory() / "kernels" / f"{name[:_NAME_LETTERS]}-{key}.so")
     if not _is_whole(library):
         header = _precompiled_header(compiler, engine, support, flags)
         command = [compiler.command, *header, *flags, *_LINKED, "-x", "c++", "-", "-x", "none"]
         command += [str(engine), *_LIBRARIES]
-        _publish(library, command, source, what=f"kernel {name}")
+        library = _publish(library, command, source, what=f"kernel {name}")
     return EmulatedKernel(name, library, engine, support, text)
 
 
@@ -104,15 +112,14 @@ def build_engine(support: EmulatorSupport) -> Path:
     sources = [*native, *support.sources]
     contents = [path.read_bytes() for path in (*sources, *_headers(support))]
     key = _digest(compiler.version, cpu_fingerprint(), *flags, *support.defines, *contents)
-    library = cache_directory() / f"engine-{key}.so"
+    library = _place(cache_directory() / f"engine-{key}.so")
     if _is_whole(library):
         return library
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{library}.lock"):
+    with _locked(library):
         if not _is_whole(library):
             unity = "".join(f'#include "{path}"\n' for path in sources)
             command = [compiler.command, "-shared", *flags, *includes, "-x", "c++", "-", "-pthread"]
-            _publish(library, command, unity, what="the emulator's engine")
+            library = _publish(library, command, unity, what="the emulator's engine")
     return library
 
 
@@ -140,12 +147,12 @@ def _precompiled_header(
     if not compiler.finds_precompiled_headers:
         return ()
     key = _digest(engine.name, compiler.version, *flags)
-    header = cache_directory() / "headers" / key / f"{support.header}.gch"
+    header = _place(cache_directory() / "headers" / key / f"{support.header}.gch")
     if header not in _whole_headers:
         if not _is_whole(header):
             source = _find_header(support)
             command = [compiler.command, *flags, "-x", "c++-header", str(source)]
-            _publish(header, command, "", what=f"header {support.header}")
+            header = _publish(header, command, "", what=f"header {support.header}")
         _whole_headers.add(header)
     return ("-I", str(header.parent))
 
@@ -174,26 +181,84 @@ def _digest(*parts: str | bytes) -> str:
     return digest.hexdigest()[:20]
 
 
-def _publish(library: Path, command: Sequence[str], source: str, *, what: str) -> None:
-    """Runs a compiler that reads `source` from stdin, and renames its output into place."""
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        output = Path(scratch) / library.name
+@contextmanager
+def _locked(library: Path) -> Generator[None]:
+    """Alone with this library, where the disk can give a lock; else others build it, too."""
+    lock = filelock.FileLock(f"{library}.lock", timeout=_LOCK_SECONDS, thread_local=False)
+    with suppress(OSError, NotImplementedError):  # filelock's Timeout is an OSError
+        library.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _place(path: Path) -> Path:
+    """Where this process has what belongs at a path of the cache."""
+    return _elsewhere.get(path, path)
+
+
+def _publish(path: Path, command: Sequence[str], source: str, *, what: str) -> Path:
+    """Compile, into the cache or, where that cannot be written, into a folder of this process.
+
+    Raises:
+        ToolchainError: the compiler refused the source, or there is no place for its output.
+    """
+    try:
+        _compile(path, command, source, what=what)
+        return path
+    except OSError as error:
+        reason = f"{path} cannot be written ({error.strerror})"
+    folder = cache_directory()
+    inside = path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name)
+    try:
+        found = _own_folder(os.getpid()) / inside
+        _compile(found, command, source, what=what)
+    except OSError as error:
+        raise ToolchainError(f"{reason}, nor {error.filename} ({error.strerror})") from error
+    warnings.warn(f"{reason}; {what} is not cached", CacheWarning, stacklevel=4)
+    _elsewhere[path] = found
+    return found
+
+
+@functools.cache
+def _own_folder(process: int) -> Path:
+    """A folder that goes when `process`, this one, ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tilecore-emulator-"))
+    atexit.register(lambda: os.getpid() == process and shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+def _compile(path: Path, command: Sequence[str], source: str, *, what: str) -> None:
+    """Run a compiler that reads `source` from stdin, and rename its output to `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        output = Path(scratch) / path.name
         done = subprocess.run(
             [*command, "-o", str(output)], input=source, capture_output=True, text=True, check=False
         )
-        if done.returncode != 0:
-            kept = library.with_suffix(".failed.cpp")
-            kept.write_text(source)
-            raise ToolchainError(
-                f"the C++ compiler refused {what}:\n{done.stderr.strip()[:4000]}",
-                hint=f"command: {' '.join(command)} < {kept}",
-            )
+        if done.returncode != 0 or not output.exists():
+            log = done.stderr.strip() or f"exit status {done.returncode}, no message"
+            raise _refused(path.with_suffix(".failed.cpp"), command, source, what, log)
         checksum = Path(scratch) / "checksum"
         checksum.write_text(_digest(output.read_bytes()))
         # The checksum last: a library without its own one is built again.
-        os.replace(output, library)
-        os.replace(checksum, _checksum_of(library))
+        os.replace(output, path)
+        os.replace(checksum, _checksum_of(path))
+
+
+def _refused(
+    kept: Path, command: Sequence[str], source: str, what: str, log: str
+) -> ToolchainError:
+    try:
+        kept.write_text(source)
+    except OSError as error:
+        kept = Path(f"(not kept: {error.strerror})")
+    return ToolchainError(
+        f"the C++ compiler refused {what}:\n{log[:4000]}",
+        hint=f"command: {' '.join(command)} < {kept}",
+    )
 
 
 def _checksum_of(library: Path) -> Path:

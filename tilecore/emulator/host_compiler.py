@@ -52,13 +52,35 @@ def find_compiler() -> HostCompiler:
             got="none on PATH" if command is None else os.name,
             hint="install g++ or clang++, or set TILECORE_CXX",
         )
-    version = subprocess.run(
-        [command, "--version"], capture_output=True, text=True, check=False
-    ).stdout.splitlines()[0]
+    version = _version(command)
     # Poison in local arrays finds registers that are read before they are written.
     wished = ("-march=native", "-ftrivial-auto-var-init=pattern")
     flags = tuple(flag for flag in wished if _accepts(command, flag))
     return HostCompiler(command, version, flags)
+
+
+def _version(command: str) -> str:
+    """The first line of what a compiler says about itself.
+
+    Raises:
+        ToolchainError: it says nothing, or does not run.
+    """
+    try:
+        told = subprocess.run(
+            [command, "--version"], capture_output=True, text=True, errors="replace", check=False
+        ).stdout.splitlines()
+    except OSError as error:
+        told, reason = [], error.strerror
+    else:
+        reason = "it tells no version"
+    if not told:
+        raise ToolchainError(
+            f"{command} is no C++ compiler",
+            expected="a C++17 compiler",
+            got=reason,
+            hint="set TILECORE_CXX to another one",
+        )
+    return told[0]
 
 
 @functools.cache

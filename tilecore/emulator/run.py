@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilecore.emulator.build import EmulatedKernel
+from tilecore.emulator.build import EmulatedKernel, build_kernel
 from tilecore.emulator.memory import EmulatedMemory, argument_cell
 from tilecore.emulator.report import KernelFault, KernelFaults, LaunchReport, SharedAccess
 from tilecore.errors import LaunchError, Loc
@@ -177,14 +177,14 @@ def _run(
     shape: LaunchShape,
     options: RunOptions,
 ) -> dict[str, Any]:
-    run, free = _engine(kernel.engine)
+    run, free, entry = _loaded(kernel)
     addresses = (ctypes.c_void_p * max(len(cells), 1))(*map(ctypes.addressof, cells))
     ranges = (_MemoryRange * max(len(memories), 1))(
         *(_MemoryRange(m.address, m.bytes, int(m.writable), 0) for m in memories)
     )
     three = ctypes.c_int32 * 3
     config = _LaunchConfig(
-        entry=ctypes.cast(_entry(kernel.library), ctypes.c_void_p),
+        entry=ctypes.cast(entry, ctypes.c_void_p),
         arguments=ctypes.cast(addresses, ctypes.c_void_p),
         ranges=ranges,
         range_count=len(memories),
@@ -196,7 +196,7 @@ def _run(
         workers=options.workers or _available_processors(),
         max_faults=options.max_faults,
         resident=int(shape.resident),
-        seed=options.seed,
+        seed=options.seed % 2**62,  # the engine adds to it
         time_limit_seconds=options.time_limit_seconds,
     )
     text = run(ctypes.byref(config))
@@ -207,6 +207,15 @@ def _run(
     finally:
         free(text)
     return decoded
+
+
+def _loaded(kernel: EmulatedKernel) -> tuple[Callable[..., int | None], Callable[..., None], Any]:
+    """The engine's functions and the kernel's entry; built again if someone deleted the files."""
+    try:
+        return *_engine(kernel.engine), _entry(kernel.library)
+    except OSError:
+        again = build_kernel(kernel.text, kernel.name, kernel.support)
+        return *_engine(again.engine), _entry(again.library)
 
 
 @functools.cache

@@ -81,6 +81,10 @@ class JitFunction:
     def _annotations(self) -> dict[str, Any]:
         return annotations_of(self.function, self._outer)
 
+    def __reduce__(self) -> str:
+        """Copied and pickled as functions are: by its name."""
+        return str(self.__qualname__)
+
     def _bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], partial: bool = False
     ) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock, Timeout
 
+from tilecore.errors import CacheWarning
 from tilecore.forking import FreshLock
 from tilecore.runtime.entry import CacheEntry, CorruptEntry
 
@@ -29,10 +31,8 @@ DEFAULT_MAX_BYTES = 2 * 2**30
 _KEEP_SHARE = 0.8  # eviction goes this far below the bound, so that it is rare
 _LOCK_SECONDS = 600.0  # longer than any compilation; a lock held longer has a hung holder
 _SUFFIX = ".kernel"
-
-
-class CacheWarning(UserWarning):
-    """The cache could not do its work; the kernel is right, only compiled again."""
+_UNFINISHED = ".new-"  # begins the name of a file that is being written
+_UNFINISHED_SECONDS = 3600.0  # after which it will not be finished
 
 
 class KernelCache:
@@ -77,7 +77,11 @@ class KernelCache:
         """The size bound in bytes."""
         if self._max_bytes is not None:
             return self._max_bytes
-        return int(os.environ.get("TILECORE_CACHE_BYTES", DEFAULT_MAX_BYTES))
+        given = os.environ.get("TILECORE_CACHE_BYTES", "")
+        if not given or (given.isascii() and given.isdigit()):
+            return int(given or DEFAULT_MAX_BYTES)
+        _warn(f"TILECORE_CACHE_BYTES is no number of bytes: {given!r}; it is {DEFAULT_MAX_BYTES}")
+        return DEFAULT_MAX_BYTES
 
     def get(self, key: str) -> CacheEntry | None:
         """The entry of `key`, or None. A damaged entry is removed, with a `CacheWarning`."""
@@ -141,6 +145,7 @@ class KernelCache:
         for path, _, _ in self._entries():
             with suppress(OSError):
                 path.unlink()
+        self._remove_unfinished()
         self._known_bytes = 0
 
     def size_bytes(self) -> int:
@@ -187,6 +192,7 @@ class KernelCache:
 
     def _evict(self) -> int:
         """Remove entries, oldest use first, and the locks no one holds; the bytes that stay."""
+        self._remove_unfinished()
         entries = sorted(self._entries(), key=lambda item: item[2])
         total = sum(size for _, size, _ in entries)
         goal = int(self.max_bytes * _KEEP_SHARE)
@@ -198,6 +204,13 @@ class KernelCache:
                 total -= size
                 _remove_idle_lock(self.root / "locks" / (path.stem + ".lock"))
         return total
+
+    def _remove_unfinished(self) -> None:
+        """Remove what killed processes left of entries."""
+        for path in self.root.glob(f"??/{_UNFINISHED}*"):
+            with suppress(OSError):
+                if path.stat().st_mtime < time.time() - _UNFINISHED_SECONDS:
+                    path.unlink()
 
 
 def _remove_idle_lock(path: Path) -> None:
@@ -213,7 +226,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
     Not flushed to the disk, which takes as long as some passes: an entry that a crash of the
     machine left unfinished fails its checksum.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

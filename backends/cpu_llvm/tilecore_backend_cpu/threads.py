@@ -19,6 +19,9 @@ _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 _COUNT = ctypes.CFUNCTYPE(ctypes.c_int)
 
+MOST_THREADS = 1024
+"""However many OMP_NUM_THREADS says: each has memory of its own set apart."""
+
 
 def available_cores() -> int:
     """Cores that this process may run on."""
@@ -57,7 +60,9 @@ def runtime_symbols() -> dict[str, int]:
 def requested_threads() -> int:
     """Threads of the fallback pool: OMP_NUM_THREADS, else all cores."""
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return max(1, int(text)) if text.isdigit() else available_cores()
+    if not (text.isascii() and text.isdigit()):
+        return available_cores()
+    return max(1, min(int(text[:9]), max(available_cores(), MOST_THREADS)))
 
 
 class _Fork:

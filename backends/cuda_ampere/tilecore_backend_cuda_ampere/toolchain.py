@@ -8,10 +8,8 @@ compilation units. No driver and no device is needed.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from tilecore.errors import ResourceError, ToolchainError
 from tilecore.forking import no_fork
 from tilecore.hooks.records import Artifact, CompileOptions, Source, ToolchainInfo
 from tilecore.runtime.fingerprint import package_fingerprint
+from tilecore.runtime.kept import keep_source
 from tilecore.target import Target
 from tilecore_backend_cuda_ampere.assembler_log import parse_log
 from tilecore_backend_cuda_ampere.convergence import parked_barriers
@@ -238,9 +237,7 @@ def _failure(
     status: str, report: str, arguments: Sequence[str], text: str
 ) -> ToolchainError | ResourceError:
     """The error of one failed compilation; the text is kept for whoever wants to look at it."""
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    kept = Path(tempfile.gettempdir()) / f"tilecore-{name}.cu"
-    kept.write_text(text)
+    kept = keep_source(text, ".cu")
     for line in report.splitlines():
         if "ptxas error" in line and ("uses too much" in line or "too many resources" in line):
             reason = line.partition(":")[2].strip()

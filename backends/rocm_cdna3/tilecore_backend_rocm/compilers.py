@@ -100,7 +100,7 @@ def _knows_target(clang: tuple[str, ...]) -> bool:
 def _run(command: tuple[str, ...]) -> str | None:
     """Standard output of a command, or None when it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

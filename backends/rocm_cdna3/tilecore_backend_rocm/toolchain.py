@@ -7,7 +7,6 @@ spills, and it is one step from there to the object. Neither needs device librar
 from __future__ import annotations
 
 import functools
-import hashlib
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tilecore.emulator import header_directory
 from tilecore.errors import ToolchainError
 from tilecore.hooks.records import Artifact, CompileOptions, Source, ToolchainInfo
 from tilecore.runtime.fingerprint import package_fingerprint
+from tilecore.runtime.kept import keep_source
 from tilecore.target import Target
 
 from . import runtime_compiler
@@ -162,9 +162,7 @@ def _run(command: tuple[str, ...], text: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return done.stderr.strip()
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    kept = Path(tempfile.gettempdir()) / f"tilecore-{name}.hip"
-    kept.write_text(text)
+    kept = keep_source(text, ".hip")
     raise ToolchainError(
         f"{Path(command[0]).name} failed on the generated source\n{done.stderr.strip()}\n"
         f"command: {' '.join(command)}\nsource kept in {kept}"
