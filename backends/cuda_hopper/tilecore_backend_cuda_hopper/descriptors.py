@@ -41,7 +41,7 @@ def descriptor_text(
 def held_declarations(kernel: Kernel) -> str:
     """What stands at the begin of the consumers' role: one declaration for each held descriptor."""
     return "".join(
-        f" const auto {name} = hopper::hold({text});" for text, name in _held(kernel).items()
+        f"const auto {name} = hopper::hold({text}); " for text, name in _held(kernel).items()
     )
 
 

@@ -270,10 +270,10 @@ def _registers(which: int) -> EmitRule:
         kernel = printer.kernel
         groups = tile_threads * teams_of(kernel) // WARPGROUP
         counts = register_counts(groups, kernel.cluster[0], words_declared(kernel))
-        if counts is None:
-            return "// registers stay as they were at launch"
         held = held_declarations(kernel) if which else ""
-        return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>();{held}"
+        if counts is None:
+            return f"{held}// registers stay as they were at launch"
+        return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>(); {held}".rstrip()
 
     return rule
 
