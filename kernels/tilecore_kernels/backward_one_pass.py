@@ -9,6 +9,9 @@ from tilecore_kernels.backward_problem import PANEL
 from tilecore_kernels.online_softmax import LOG2_E
 from tilecore_kernels.tiles import round_up
 
+CROWDED = 64
+"""Weights and slopes of a lane up to which a product runs beside both of them."""
+
 
 def columns_kept(p):
     """Columns of the sums: whole panels."""
@@ -58,6 +61,8 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
     dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
     by_rows = T.GemmWarpPolicy.FullRow
     tile_k, tile_q = config.block_k, config.step_q
+    # Slopes are rounded under a product of the weights, unless that takes more registers than fit.
+    crowded = 2 * tile_k * tile_q > CROWDED * config.threads
     with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
         bx,
         kv_head,
@@ -100,8 +105,10 @@ def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
             )  # fmt: skip
             if dtype != "float32":
                 T.copy(weights, weights_in)
+            if dtype != "float32" and crowded:
+                T.copy(slopes, slopes_in)
             T.gemm(weights_in, grad, dv, policy=by_rows)
-            if dtype != "float32":
+            if dtype != "float32" and not crowded:
                 T.copy(slopes, slopes_in)
             T.copy(slopes_in, slopes_of_all[step % 2, :, :])
             T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)

@@ -61,6 +61,17 @@ def test_all_fits_registers(causal: bool, adds: bool, staged: bool) -> None:
     assert [(r.spill_bytes, r.notes) for r in kernel.resources] == [(0, ())] * 3
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_square_steps_of_half_the_columns_fit_registers(causal: bool) -> None:
+    """As many queries a step as a block has keys: both kinds of slopes are rounded first."""
+    problem = Problem(8, 32, 4096, 64, "float16", right=0 if causal else None, has_lse=True)
+    config = ATTENTION_BACKWARD.default_config(problem, choose_target("cuda_hopper"))
+    assert (config.step_q, config.adds) == (128, True)
+    program = ATTENTION_BACKWARD.program(problem, config)
+    kernel = tilecore.compile(program, backend="cuda_hopper")
+    assert [(r.spill_bytes, r.notes) for r in kernel.resources] == [(0, ())] * 3
+
+
 def scheduled(problem: Problem) -> str:
     program = ATTENTION_BACKWARD.program(problem, config_of(64))
     return lower(program, backend="cuda_hopper").ir("scheduled")
