@@ -104,6 +104,58 @@ def test_failed_assertions_are_raised_with_their_message() -> None:
     call(text, np.ones(4, np.int32))
 
 
+TWO_KERNELS = """program f(x: int32[{n}]) level tile {{
+  kernel k(b in {n}) threads 32 {{
+    assert x[b] != 1, "one"
+    assert x[b] != 2, "two"
+  }}
+  kernel l(b in {n}) threads 32 {{
+    assert x[b] != 3, "three"
+  }}
+}}
+"""
+
+
+def test_what_is_told_is_the_failure_of_the_first_block() -> None:
+    """Whichever thread was faster; and an earlier kernel's comes first."""
+    launcher = build(TWO_KERNELS.format(n=1000))
+    for places, said in (((700, 300), "one"), ((300, 700), "two"), ((999, 0), "one")):
+        x = np.zeros(1000, np.int32)
+        x[0] = 3
+        x[list(places)] = 2, 1
+        for _ in range(20):
+            with pytest.raises(DeviceAssertError, match=said):
+                launcher((x.ctypes.data,))
+    x = np.full(1000, 3, np.int32)
+    with pytest.raises(DeviceAssertError, match="three"):
+        launcher((x.ctypes.data,))
+
+
+def test_failures_are_raised_by_the_calls_that_failed() -> None:
+    """Of several at the same time, of one kernel."""
+    launcher = build(TWO_KERNELS.format(n=64))
+    wrong: list[str] = []
+
+    def work(value: int, said: str) -> None:
+        x = np.full(64, value, np.int32)
+        for _ in range(300):
+            told = "nothing"
+            try:
+                launcher((x.ctypes.data,))
+            except DeviceAssertError as error:
+                told = str(error)
+            if said not in told:
+                wrong.append(f"{told} instead of {said}")
+
+    cases = ((0, "nothing"), (1, "one"), (2, "two"), (3, "three"))
+    workers = [threading.Thread(target=work, args=case) for case in cases]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong, wrong[:3]
+
+
 def test_print_shows_values(capfd: pytest.CaptureFixture[str]) -> None:
     text = """program f(x: float32[3]) level tile {
       kernel k(b in 1) threads 32 {

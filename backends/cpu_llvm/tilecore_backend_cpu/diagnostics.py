@@ -23,12 +23,13 @@ from .state import BlockState
 
 PRINT_SYMBOL = "tilecore_cpu_print"
 ASSERT_SYMBOL = "tilecore_cpu_assert"
+_BLOCK_BITS = 48  # of a block's number among those of all kernels of a program
 
 _PRINT_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
 )
-_ASSERT_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-_failures: list[str] = []
+_ASSERT_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+_failures: dict[int, tuple[int, str]] = {}  # call -> (block, message)
 _lock = FreshLock()
 
 
@@ -46,9 +47,11 @@ def _print(message: bytes, dtype_name: bytes, data: int, rank: int, shape: int) 
         sys.stdout.flush()
 
 
-def _assert(message: bytes) -> None:
+def _assert(message: bytes, call: int, block: int) -> None:
+    """Keep the failure of a call's first block: the others depend on which thread was faster."""
     with _lock:
-        _failures.append(message.decode())
+        if call not in _failures or block < _failures[call][0]:
+            _failures[call] = block, message.decode()
 
 
 _print_callback = _PRINT_TYPE(_print)
@@ -63,12 +66,10 @@ def callback_symbols() -> dict[str, int]:
     }
 
 
-def take_failure() -> str | None:
-    """The first failed assertion since the last call, if any."""
+def take_failure(call: int) -> str | None:
+    """The failed assertion of a call, named by its scratch memory: that of its first block."""
     with _lock:
-        first = _failures[0] if _failures else None
-        _failures.clear()
-    return first
+        return _failures.pop(call, (0, None))[1]
 
 
 def _text(s: BlockState, text: str) -> Value:
@@ -82,7 +83,8 @@ def emit_assert(s: BlockState, stmt: Assert) -> None:
     fails = w.binary("xor", evaluate(s, stmt.condition), w.const(True, "i1"))
     message = stmt.message if stmt.loc is None else f"{stmt.loc}: {stmt.message}"
     with w.when(fails):
-        w.call(ASSERT_SYMBOL, "void", [_text(s, message)])
+        block = w.add(s.block, w.i64(s.kernel_number << _BLOCK_BITS))
+        w.call(ASSERT_SYMBOL, "void", [_text(s, message), s.call, block])
         w.terminate("br label %blocks.end")
 
 

@@ -60,9 +60,10 @@ def emit_program(program: Program, cpu: HostCpu, options: CompileOptions) -> Sou
     module.set_target(cpu.name, cpu.feature_string, cpu.vector_bits)
     gemm = GemmEmitter(module, cpu)
     sources, workers = [], []
-    for kernel in program.kernels:
+    for number, kernel in enumerate(program.kernels):
         arguments = kernel_arguments(program, kernel)
         worker = _Worker(module, kernel, arguments, cpu, gemm)
+        worker.state.kernel_number = number
         worker.emit()
         _check_scratch(kernel, worker.arena.bytes)
         workers.append(Launch(kernel, arguments, worker.name, tuple(worker.shared)))
@@ -207,7 +208,7 @@ class _Worker:
             f"atomicrmw add {w.offset(w.parameters[0], 'i64', NEXT_THREAD_SLOT)}, i64 1 monotonic",
         )
         offset = w.mul(ticket, self._slot(SCRATCH_BYTES_SLOT))
-        base = self._slot(SCRATCH_SLOT, "ptr")
+        base = s.call = self._slot(SCRATCH_SLOT, "ptr")
         w.line(f"%scratch = getelementptr i8, {base}, {offset}")
         w.line('call void @llvm.assume(i1 true) [ "align"(ptr %scratch, i64 64) ]')
         w.module.declare("llvm.assume", "void", ["i1"])
@@ -252,7 +253,7 @@ class _Worker:
         w.begin_block("blocks.chunk")
         last = w.intrinsic("smin", [w.add(first, chunk), total])
         with w.loop(first, last) as loop:
-            rest = loop.index
+            rest = s.block = loop.index
             for axis, var in enumerate(self.kernel.grid_vars):
                 is_last = axis == len(self.kernel.grid_vars) - 1
                 digit = rest if is_last else w.binary("urem", rest, grid[axis])

@@ -115,8 +115,7 @@ class CpuLauncher:
         memory, workspace = scratch.reserve(self._scratch_bytes, self._threads, wanted)
         limit = team_limit(self._threads)
         self._call(memory, scratch.bytes_per_thread, limit, workspace, *arguments)
+        failure = take_failure(memory) if self._has_assert else None
         _free_scratch.append(scratch)
-        if self._has_assert:
-            failure = take_failure()
-            if failure is not None:
-                raise DeviceAssertError(failure)
+        if failure is not None:
+            raise DeviceAssertError(failure)

@@ -86,6 +86,9 @@ class BlockState:
         nest_changes: buffers that the nest writes or declares, and old values of its atomics.
         lane_locals: scalar local buffers that hold one value per lane here.
         arena_pointer: the thread's scratch memory.
+        call: the scratch memory of all threads, by which calls at the same time are told apart.
+        kernel_number: place of the kernel in its program.
+        block: linear number of the block.
         stops: labels of the innermost loop, to continue and to leave it.
         layouts: of on-chip buffers.
         packings: how B operands are packed, by buffer name.
@@ -108,6 +111,9 @@ class BlockState:
     math: VectorMath
     arena: Arena
     arena_pointer: Value
+    call: Value = field(default_factory=lambda: Value("ptr", "null"))
+    kernel_number: int = 0
+    block: Value = field(default_factory=lambda: Value("i64", "0"))
     values: dict[str, Value] = field(default_factory=dict)
     wide: dict[str, Value] = field(default_factory=dict)
     ranges: dict[str, Interval] = field(default_factory=dict)
