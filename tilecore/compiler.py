@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilecore.errors import LanguageError, LoweringError, TilecoreError
+from tilecore.errors import LanguageError, LoweringError, ResourceError, TilecoreError
 from tilecore.hooks.context import Context
 from tilecore.hooks.families import refuse_foreign
 from tilecore.hooks.manager import hooks_of
@@ -75,9 +75,19 @@ class Lowered:
 
 
 def schedule(program: Program, target: Target, options: CompileOptions) -> Program:
-    """Canonical tile level -> scheduled level, by core's passes (hook default)."""
+    """Canonical tile level -> scheduled level, by core's passes (hook default).
+
+    What does not fit is tried once more with layouts that leave no gaps between rows or columns:
+    those are there for speed only.
+    """
     context = Context(target, hooks_of(target.backend), options)
-    return run_passes(program, context, SCHEDULING_PASSES)
+    try:
+        return run_passes(program, context, SCHEDULING_PASSES)
+    except ResourceError as error:
+        try:
+            return run_passes(program, replace(context, is_tight=True), SCHEDULING_PASSES)
+        except TilecoreError:  # what is told is what did not fit as it was meant
+            raise error from None
 
 
 def run_passes(program: Program, context: Context, passes: tuple[Pass, ...]) -> Program:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 class Context:
     """The target, its hooks, and the options of one compilation.
 
+    `is_tight` asks for shared memory layouts without gaps, since a kernel did not fit with them.
     Every pass is a function ``pass_name(program, context) -> program`` in a module of its name.
     """
 
     target: Target
     hooks: Hooks
     options: CompileOptions
+    is_tight: bool = False

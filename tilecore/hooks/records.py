@@ -124,11 +124,13 @@ class LayoutRequest:
         buffer: the buffer; its shape is static.
         uses: statements of the kernel that touch it, in program order.
         kernel: the kernel, with the layouts and atoms chosen so far.
+        is_tight: the kernel does not fit with gaps between rows or columns.
     """
 
     buffer: Buffer
     uses: tuple[Stmt, ...]
     kernel: Kernel
+    is_tight: bool = False
 
 
 @dataclass(frozen=True, slots=True)

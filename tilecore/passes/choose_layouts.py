@@ -22,7 +22,7 @@ def choose_layouts(program: Program, context: Context) -> Program:
         layouts: dict[str, Layout | FragmentLayout] = dict(kernel.layouts)
         for buffer in buffers_in(kernel.body):
             if buffer.scope is Scope.SHARED and buffer.name not in layouts:
-                request = LayoutRequest(buffer, uses_of(buffer, kernel), kernel)
+                request = LayoutRequest(buffer, uses_of(buffer, kernel), kernel, context.is_tight)
                 layouts[buffer.name] = context.hooks.call(
                     "tilecore_choose_layout", request=request, target=context.target
                 )

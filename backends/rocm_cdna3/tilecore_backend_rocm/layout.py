@@ -39,7 +39,8 @@ def choose_layout(request: LayoutRequest) -> Layout | None:
     if buffer.dtype.bits < 8 or buffer.dtype.bytes > 8:
         return None
     gemms = [s for s in request.uses if isinstance(s, Gemm)]
-    if all(_wants_columns(gemm, buffer.name) for gemm in gemms) and _is_turned(request):
+    turned = all(_wants_columns(gemm, buffer.name) for gemm in gemms) and _is_turned(request)
+    if turned and not request.is_tight:  # columns that begin on banks of their own have gaps
         from_registers = any(Scope.FRAGMENT in (g.a.buffer.scope, g.b.buffer.scope) for g in gemms)
         return columns_together(shape, buffer.dtype.bytes, 8 if from_registers else 16)
     return swizzled_panels(shape, buffer.dtype.bytes)
