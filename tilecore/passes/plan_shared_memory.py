@@ -25,6 +25,9 @@ from tilecore.passes.scopes import per_kernel, with_hint, without_bodies
 ALIGNMENT = 128
 """Bytes. One line of all 32 banks, so that bank numbers follow from offsets."""
 
+BARRIER_ALIGNMENT = 16
+"""The same of transaction barriers where there is no more room: they are read by no vector."""
+
 UNSHARED_BYTES = 8 * 1024
 """Up to here buffers do not share bytes; a block this small never limits how many blocks fit."""
 
@@ -50,8 +53,13 @@ def plan_shared_memory(program: Program, context: Context) -> Program:
     def visit(kernel: Kernel) -> Kernel:
         lifetimes = lifetimes_of(kernel)
         offsets = place(lifetimes)
-        total = max((offsets[t.buffer.name] + t.size for t in lifetimes), default=0)
+        total = _end(lifetimes, offsets)
         limit = context.target.smem_bytes
+        if limit and total > limit:
+            closer = [_close(one, _barriers(kernel)) for one in lifetimes]
+            if _end(closer, place(closer)) <= limit:
+                lifetimes, offsets = closer, place(closer)
+                total = _end(lifetimes, offsets)
         if limit and total > limit:
             raise _too_much(kernel, lifetimes, offsets, total, limit)
         hints = with_hint(kernel.hints, "smem_bytes", total)
@@ -62,6 +70,18 @@ def plan_shared_memory(program: Program, context: Context) -> Program:
         return dataclasses.replace(kernel, hints=hints)
 
     return per_kernel(program, visit)
+
+
+def _end(lifetimes: list[Lifetime], offsets: dict[str, int]) -> int:
+    """Bytes up to the end of the last buffer."""
+    return max((offsets[one.buffer.name] + one.size for one in lifetimes), default=0)
+
+
+def _close(one: Lifetime, barriers: set[str]) -> Lifetime:
+    """A buffer that may lie close to others, if it is one of `barriers`."""
+    if one.buffer.name not in barriers:
+        return one
+    return dataclasses.replace(one, alignment=BARRIER_ALIGNMENT)
 
 
 def size_of(buffer: Buffer, layout: Layout) -> int:

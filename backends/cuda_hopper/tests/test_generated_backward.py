@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -117,6 +118,18 @@ def test_heads_walked_together_give_the_same(panel: int) -> None:
     kernel(*arrays, *got)
     for one, want in zip(got, reference(problem, *arrays), strict=True):
         assert np.abs(one.astype(np.float64) - want).max() <= 2.0**-10 * max(1, np.abs(want).max())
+
+
+def test_barriers_lie_close_where_there_is_no_room() -> None:
+    """226 KiB of tiles and a storer: blocks stay, 16 bytes from one barrier to the next."""
+    problem = Problem(1, 2, 1024, 64, "float16", right=0, has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(128, staged=True))
+    lowered = lower(program, backend="cuda_hopper")
+    (kernel,) = (k for k in lowered.source.kernels if dict(k.extra).get("persistent"))
+    assert kernel.smem_bytes <= choose_target("cuda_hopper").smem_bytes
+    places = [int(x) for x in re.findall(r"buffer<uint64_t>\(smem, (\d+)", lowered.source.text)]
+    assert len(places) == 14
+    assert {b - a for a, b in itertools.pairwise(sorted(places))} == {16}
 
 
 def test_staged_sums_are_whole_panels() -> None:

@@ -117,7 +117,7 @@ class BulkStores(BulkCopies):
             return None
         return deferred_store(loop, rest, layout, answer.rounds, self.names)
 
-    def fits_memory(self, barriers: int) -> bool:
+    def fits_memory(self, barriers: int, bytes_each: int = ALIGNMENT) -> bool:
         """True when all shared buffers, and so many buffers of barriers, fit side by side."""
         shared = [s.buffer for s in self.common if isinstance(s, Allocate)]
         total = sum(
@@ -125,7 +125,7 @@ class BulkStores(BulkCopies):
             for buffer in shared
             if isinstance(layout := self.layouts[buffer.name], Layout)
         )
-        return total + barriers * ALIGNMENT <= self.context.target.smem_bytes
+        return total + barriers * bytes_each <= self.context.target.smem_bytes
 
 
 def _is_store(stmt: Stmt) -> TypeGuard[Intrinsic]:

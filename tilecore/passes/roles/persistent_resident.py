@@ -21,6 +21,7 @@ from tilecore.ir.program import BlockOrder, Kernel
 from tilecore.ir.stmts import Allocate, Copy, For, Intrinsic, Let, LoopKind, Stmt
 from tilecore.ir.visit import buffers_in, walk_stmts
 from tilecore.passes.insert_barriers import BARRIER
+from tilecore.passes.plan_shared_memory import ALIGNMENT, BARRIER_ALIGNMENT
 from tilecore.passes.roles.deferred_store import is_held
 from tilecore.passes.roles.in_flight import in_flight_steps, worth_it
 from tilecore.passes.roles.persistent_tiles import (
@@ -102,7 +103,9 @@ def persistent_resident(
     consumer = [*at_zero(used), *walk.tiles(taken, tuple(work), Role.CONSUMER)]
     if any(is_held(s) for s in walk_stmts(tuple(work))):
         consumer.append(Intrinsic("bulk.finish"))
-    if not groups or not own.fits_memory(2 * len(every)):
+    # Barriers lie close together where nothing else gives way to a storer's buffers.
+    each = BARRIER_ALIGNMENT if sent else ALIGNMENT
+    if not groups or not own.fits_memory(2 * len(every), each):
         own.layouts, own.slotted, own.common, own.kernel = before
         return None
     own.kernel = kernel
