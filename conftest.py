@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Busy machines make slow examples; a slow example is no failure, the test's timeout is. The same
@@ -17,3 +21,16 @@ settings.load_profile("tilecore")
 
 # Tests leave the user's cache alone. Entries are found by content, so keeping them is safe.
 os.environ.setdefault("TILECORE_CACHE_DIR", str(Path(__file__).parent / ".tilecore-cache"))
+
+# What would turn a test's expectations over, set where somebody set it for other work.
+for _name in ("TILECORE_DISABLE_CACHE", "TILECORE_CACHE_BYTES", "TILECORE_DUMP"):
+    os.environ.pop(_name, None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The same random numbers for a test, whatever ran before it and in whichever order."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)

@@ -92,8 +92,9 @@ class _Machine:
         for param in self.program.params:
             if isinstance(param, Var):
                 self._bind_scalar(param, arguments)
-        for name in set(symbols) & set(arguments):
-            self._bind_scalar(symbols[name], arguments)
+        for name, symbol in symbols.items():
+            if name in arguments:
+                self._bind_scalar(symbol, arguments)
         for index, param in enumerate(self.program.params):
             if isinstance(param, Buffer):
                 if param.name in arguments:
