@@ -149,3 +149,19 @@ def test_failures_of_the_driver_are_tilecore_errors(run: Callable[[str], str]) -
     assert "cuModuleLoadData failed: CUDA_ERROR_INVALID_IMAGE (said the stand-in)" in image
     assert "cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND" in name
     assert "compiled for another device; expected sm_90" in arch
+
+
+def test_errors_in_a_forked_process_say_that_it_is_one(run: Callable[[str], str]) -> None:
+    output = run("""
+        import os
+        used = driver.get_driver()
+        print("parent:", used.error_text(3), flush=True)
+        if os.fork() == 0:
+            print("child:", used.error_text(3), flush=True)
+            os._exit(0)
+        os.wait()
+    """)
+    parent, child = output.splitlines()
+    assert parent.startswith("parent: ") and "CUDA_ERROR_NOT_INITIALIZED" in parent
+    assert "forked" not in parent
+    assert child.startswith("child: ") and "was forked from one that used the device" in child

@@ -21,6 +21,13 @@ LaunchEx = Callable[[Any, Any, Any, Any], int]
 """``cuLaunchKernelEx(config, function, parameters, extra) -> CUresult``, taking ctypes pointers."""
 
 
+# CUDA C++ Programming Guide: contexts do not survive a fork.
+_FORKED = (
+    "this process was forked from one that used the device, after which CUDA works no more: "
+    'fork before the first use, or start processes by "spawn"'
+)
+
+
 class DriverError(LaunchError):
     """A driver call failed.
 
@@ -62,6 +69,7 @@ class Driver:
                 got=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 hint='install the driver, or run with device="emulator"',
             ) from error
+        self._process = os.getpid()
         self._contexts: dict[int, Any] = {}
         self._guard = FreshLock()
 
@@ -159,8 +167,9 @@ class Driver:
             status = self._api.CUresult(code)
         except ValueError:
             return f"CUresult {code}", "unknown to this cuda.bindings"
-        _, text = self._api.cuGetErrorString(status)
-        return status.name, text.decode() if text else "no description"
+        _, raw = self._api.cuGetErrorString(status)
+        text = raw.decode() if raw else "no description"
+        return status.name, text if os.getpid() == self._process else f"{text}; {_FORKED}"
 
     def _device(self, ordinal: int) -> Any:
         return self._call(self._api.cuDeviceGet, ordinal)
