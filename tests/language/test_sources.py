@@ -161,3 +161,48 @@ def test_very_long_names(name: str, tmp_path: Path) -> None:
         array = np.arange(4, dtype=np.int32)
         tilecore.compile(function, backend, device=device)(array)
         assert array.tolist() == [0, 2, 4, 6]
+
+
+PYTEST_FILE = """
+import numpy as np
+import tilecore
+import tilecore.language as T
+
+
+@T.macro
+def scaled(x, factor):
+    assert factor in (2, 3), "one of two"
+    return x * factor
+
+
+@tilecore.jit
+def make(factor: int):
+
+    @T.prim_func
+    def inner(A: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=4) as _:
+            for i in T.Parallel(4):
+                A[i] = scaled(A[i], factor)
+
+    return inner
+
+
+def test_makes():
+    a = np.arange(4, dtype=np.int32)
+    make(3)(a)
+    assert a.tolist() == [0, 3, 6, 9]
+"""
+
+
+def test_a_test_file_whose_asserts_are_rewritten_is_what_was_imported(tmp_path: Path) -> None:
+    """A new file of tests is younger than the process, and pytest compiles it in its own way."""
+    path = tmp_path / "test_fresh.py"
+    path.write_text(PYTEST_FILE)
+    code = (
+        "import time, sys, tilecore.language, pytest, pathlib; time.sleep(0.05)\n"
+        "p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text())\n"
+        "sys.exit(pytest.main([str(p), '-q', '-p', 'no:cacheprovider', '-c', '/dev/null']))"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

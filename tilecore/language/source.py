@@ -45,7 +45,18 @@ def _is_written_since(code: CodeType, text: str) -> bool:
     written = entry[1] if entry is not None and len(entry) == 4 else None
     if written is None or written < _begin:  # None: a notebook's cell, which is kept as it was
         return False
+    if _is_instrumented(code):
+        return False
     return _codes(code.co_filename, text).get((code.co_name, code.co_firstlineno)) != code
+
+
+def _is_instrumented(code: CodeType) -> bool:
+    """Whether a tool has changed a function before it ran, as pytest does to ``assert``: names that
+    no source can have. What the file said then cannot be told from it."""
+    if any(name.startswith("@") for name in (*code.co_names, *code.co_varnames)):
+        return True
+    inside = (const for const in code.co_consts if isinstance(const, CodeType))
+    return any(_is_instrumented(const) for const in inside)
 
 
 def function_loc(function: FunctionType) -> Loc:
