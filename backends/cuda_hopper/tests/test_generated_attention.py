@@ -7,6 +7,7 @@ import pytest
 
 import tilecore
 from tilecore.compiler import lower
+from tilecore.driver import clear_memory_cache
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, inputs, reference
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.flash_attention_fp8 import FLASH_ATTENTION_FP8
@@ -114,7 +115,7 @@ def test_schedules_are_those_that_the_cases_name() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_any_order_of_lanes_and_deliveries(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
-    tilecore.driver.clear_memory_cache()
+    clear_memory_cache()
     for name in ("causal, more keys", "clusters, one block beyond the end"):
         test_attention_equals_float64(name)
 
@@ -192,6 +193,6 @@ def test_result_does_not_depend_on_the_number_of_blocks(
     first = run(*CASES[name])[0]
     for blocks in (1, 4):
         monkeypatch.setattr(emulated, "PERSISTENT_BLOCKS", blocks)
-        tilecore.driver.clear_memory_cache()
+        clear_memory_cache()
         for one, other in zip(run(*CASES[name])[0], first, strict=True):
             np.testing.assert_array_equal(one, other)
