@@ -48,7 +48,8 @@ class EmulatedLauncher:
         target: what it was compiled for; gives the limits of grids.
 
     Attributes:
-        options: how to run: seed (also ``TILECORE_EMULATOR_SEED``), workers, limits.
+        options: how to run: seed (0: what ``TILECORE_EMULATOR_SEED`` says at a call), workers,
+            limits.
         reports: one report per kernel of the last call.
     """
 
@@ -60,7 +61,7 @@ class EmulatedLauncher:
         self.program = program
         self.target = target
         self.order = program_arguments(program)
-        self.options = RunOptions(seed=_seed())
+        self.options = RunOptions()
         self.reports: list[LaunchReport] = []
         self._written = written_buffers(program)
         self._kernels = [
@@ -90,13 +91,14 @@ class EmulatedLauncher:
         given = dict(zip((one.name for one in self.order), arguments, strict=True))
         values = {one.name: self._value(one, given[one.name], sizes) for one in self.order}
         self.reports = []
+        seed = _seed()
         for (one, kernel), grid in zip(self._kernels, self._grids, strict=True):
             blocks = launch_grid(one, grid(numbers), self.target)
             if blocks is None or self._is_idle(one.name, numbers):
                 blocks = (0, 0, 0)
             shape = _shape_of(one, blocks)
             options = RunOptions(
-                self.options.seed,
+                self.options.seed or seed,
                 self.options.workers,
                 self.options.time_limit_seconds,
                 self.options.max_faults,
@@ -136,6 +138,7 @@ class EmulatedLauncher:
 
 
 def _seed() -> int:
+    """Of this moment: kernels are kept, and the next call may be under another one."""
     given = os.environ.get("TILECORE_EMULATOR_SEED") or "0"
     try:
         return int(given)

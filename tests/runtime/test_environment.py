@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import tilecore
 import tilecore.language as T
+from tilecore import emulated
 from tilecore.driver import clear_memory_cache
 from tilecore.emulator import build
 from tilecore.errors import CacheWarning, LaunchError, TilecoreError, ToolchainError
@@ -29,13 +31,13 @@ def double(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
             B[bx * 32 + i] = A[bx * 32 + i] * 2.0
 
 
-def run(backend: str = "cpu_llvm", device: str = "native") -> Any:
+def run(backend: str = "cpu_llvm", device: str = "native") -> None:
+    """Compile anew, and forget it: kernels keep what the environment said."""
     clear_memory_cache()
     b = np.zeros(64, np.float32)
-    kernel = tilecore.compile(double, backend, device=device)
-    kernel(np.ones(64, np.float32), b)
+    tilecore.compile(double, backend, device=device)(np.ones(64, np.float32), b)
+    clear_memory_cache()
     assert (b == 2).all()
-    return kernel
 
 
 @pytest.mark.parametrize("given", ["lots", "-1", "1e9", "²", "", "1_000", " 7"])
@@ -60,6 +62,26 @@ def test_a_seed_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILECORE_EMULATOR_SEED", "0x")
     with pytest.raises(LaunchError, match=r"TILECORE_EMULATOR_SEED is no number.*'0x'"):
         run("cuda_ampere", "emulator")
+
+
+def test_a_kernel_goes_by_the_seed_of_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was compiled under another seed is kept, and does not keep it."""
+    kernel = tilecore.compile(double, "cuda_ampere", device="emulator")
+    used: list[int] = []
+    launch = emulated.launch
+
+    def noted(kernel: Any, arguments: Any, shape: Any, options: Any, **more: Any) -> Any:
+        used.append(options.seed)
+        return launch(kernel, arguments, shape, options, **more)
+
+    monkeypatch.setattr(emulated, "launch", noted)
+    for seed in ("3", "", "8"):
+        monkeypatch.setenv("TILECORE_EMULATOR_SEED", seed)
+        kernel(np.ones(64, np.float32), np.zeros(64, np.float32))
+    launcher = kernel.caller.launcher
+    monkeypatch.setattr(launcher, "options", replace(launcher.options, seed=5))
+    kernel(np.ones(64, np.float32), np.zeros(64, np.float32))
+    assert used == [3, 0, 8, 5]
 
 
 @pytest.fixture
