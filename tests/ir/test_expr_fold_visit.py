@@ -57,6 +57,7 @@ from tilecore.ir.expr import (
 from tilecore.ir.fold import wrap_int
 from tilecore.ir.parser import parse_block
 from tilecore.ir.printer import format_block
+from tilecore.ir.ranges import Ranges
 from tilecore.ir.visit import (
     buffers_in,
     map_exprs,
@@ -300,3 +301,21 @@ def test_statements_can_be_dropped_and_multiplied():
     dropped = map_stmts(block, lambda s: () if isinstance(s, S.Break) else None)
     assert dropped == (S.If(TRUE, (S.Continue(),)),)
     assert substitute(I_VAR, {I_VAR: J_VAR}) == J_VAR
+
+
+def test_parts_that_occur_many_times_are_visited_once():
+    def nested(var):
+        expr = var
+        for step in range(100):  # 2 ** 100 nodes as a tree
+            expr = Select(binary("lt", expr, const(step)), expr, const(8 * step), int32)
+        return expr
+
+    expr = nested(I_VAR)
+    assert free_vars(expr) == {I_VAR}
+    assert len(mentioned(expr)) == 101
+    ranges = Ranges().with_range(I_VAR, 0, 7)
+    assert ranges.interval(expr) == (0, 8 * 99)
+    assert ranges.multiple(expr) == 1
+    replaced = substitute(expr, {I_VAR: J_VAR})
+    assert hash(replaced) == hash(nested(J_VAR)) != hash(expr)
+    assert free_vars(replaced) == {J_VAR}

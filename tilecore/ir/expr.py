@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilecore.errors import VerifyError
+from tilecore.ir.compound import Compound, Expr, unknown
 from tilecore.ir.dtypes import DType, boolean, int32, int64
 
 if TYPE_CHECKING:
@@ -41,22 +42,6 @@ MATH_OPS = frozenset({
     "tan", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round", "trunc", "isnan", "isinf",
     "isfinite", "fma", "atan2", "fmod", "popcount", "clz",
 })  # fmt: skip
-
-
-class _Remembered:
-    """A place for what a node has computed of itself; no field, so no part of its value."""
-
-    __slots__ = ("_hash", "_mentioned")
-
-
-@dataclass(frozen=True, slots=True)
-class Expr(_Remembered):
-    """Base of all expressions. Every subclass has a ``dtype``."""
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        """Direct sub-expressions, in evaluation order."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +82,8 @@ class Var(Expr):
         return hash(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Binary(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Binary(Compound):
     """``op(a, b)``; operands have equal dtypes, except that shifts take any integer count.
 
     `dtype` is bool for comparisons and logical operations, else the operands' dtype.
@@ -114,18 +99,9 @@ class Binary(Expr):
         """See `Expr.children`."""
         return (self.a, self.b)
 
-    def __hash__(self) -> int:
-        """Of the whole tree, computed once: sums are looked up at every step of a rewrite."""
-        try:
-            return self._hash
-        except AttributeError:
-            value = hash((self.op, self.a, self.b))
-            object.__setattr__(self, "_hash", value)
-            return value
 
-
-@dataclass(frozen=True, slots=True)
-class Unary(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unary(Compound):
     """``neg``, ``bitnot`` or ``not``; same dtype as its operand."""
 
     op: str
@@ -138,8 +114,8 @@ class Unary(Expr):
         return (self.a,)
 
 
-@dataclass(frozen=True, slots=True)
-class Cast(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Cast(Compound):
     """Value conversion.
 
     float -> float rounds to nearest even; overflow gives inf where the dtype has one, else the
@@ -156,8 +132,8 @@ class Cast(Expr):
         return (self.a,)
 
 
-@dataclass(frozen=True, slots=True)
-class Bitcast(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Bitcast(Compound):
     """The same bits read as another dtype of equal width."""
 
     a: Expr
@@ -169,8 +145,8 @@ class Bitcast(Expr):
         return (self.a,)
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Select(Compound):
     """``a if condition else b`` with lazily guarded branches."""
 
     condition: Expr
@@ -184,8 +160,8 @@ class Select(Expr):
         return (self.condition, self.a, self.b)
 
 
-@dataclass(frozen=True, slots=True)
-class Load(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Load(Compound):
     """One element of a buffer. `indices` are logical coordinates, one per buffer axis."""
 
     buffer: Buffer
@@ -202,8 +178,8 @@ class Load(Expr):
         return self.indices
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Expr):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Compound):
     """A pure math function of `MATH_OPS`, or an operation of a lower level or a backend.
 
     Lower-level and backend operations have dotted names (``"lane.id"``, ``"simt.shuffle_xor"``);
@@ -286,13 +262,21 @@ def as_dtype(expr: Expr, dtype: DType) -> Expr:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Yield `expr` and all expressions below it, parents first."""
-    stack = [expr]
+    """Yield `expr` and all expressions below it, parents first, each object once."""
+    if not isinstance(expr, Compound):
+        yield expr
+        return
+    stack: list[Expr] = [expr]
+    seen: set[int] = set()
     while stack:
         node = stack.pop()
-        yield node
-        if children := node.children:
+        children = node.children
+        if children:
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
             stack.extend(reversed(children))
+        yield node
 
 
 def mentioned(expr: Expr) -> tuple[Expr, ...]:
@@ -300,19 +284,18 @@ def mentioned(expr: Expr) -> tuple[Expr, ...]:
 
     Each once, in order of first mention. Remembered, since most passes ask it of everything.
     """
-    if type(expr) is Binary:
-        try:
-            return expr._mentioned  # type: ignore[reportPrivateUsage]
-        except AttributeError:
-            found = _together(mentioned(expr.a), mentioned(expr.b))
-            object.__setattr__(expr, "_mentioned", found)
-            return found
-    if type(expr) is Const:
-        return ()
-    found = (expr,)
-    for child in expr.children:
-        found = _together(found, mentioned(child))
-    return found
+    if not isinstance(expr, Compound):
+        return (expr,) if type(expr) is Var else ()
+    try:
+        below = expr._below  # type: ignore[reportPrivateUsage, has-type]
+    except AttributeError:
+        for node in unknown(expr, "_below"):
+            below = ()
+            for child in node.children:
+                below = _together(below, mentioned(child))
+            object.__setattr__(node, "_below", below)
+        below = expr._below  # type: ignore[reportPrivateUsage]
+    return below if type(expr) is Binary else (expr, *below)
 
 
 def _together(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -322,6 +305,11 @@ def _together(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def free_vars(expr: Expr) -> frozenset[Var]:
     """All variables that occur in `expr`."""
     return frozenset([node for node in mentioned(expr) if isinstance(node, Var)])
+
+
+def reads_memory(expr: Expr) -> bool:
+    """Whether evaluating `expr` reads a buffer, so that its value may change between statements."""
+    return any(isinstance(node, Load) for node in mentioned(expr))
 
 
 def rebuild(expr: Expr, children: tuple[Expr, ...]) -> Expr:
@@ -348,20 +336,36 @@ def rebuild(expr: Expr, children: tuple[Expr, ...]) -> Expr:
 
 
 def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
-    """Rewrite bottom-up: `visit` sees each node with rewritten children; None keeps it."""
-    old = expr
+    """Rewrite bottom-up: `visit` sees each node with rewritten children; None keeps it.
+
+    A part that occurs several times (the same object) is visited once.
+    """
+    return _transformed(expr, visit, {})
+
+
+def _transformed(expr: Expr, visit: Callable[[Expr], Expr | None], done: dict[int, Expr]) -> Expr:
+    """`transform`, with what was done by the identity of what has parts."""
+    if not isinstance(expr, Compound):
+        result = visit(expr)
+        return expr if result is None else result
+    known = done.get(id(expr))
+    if known is not None:
+        return known
+    new: Expr = expr
     if type(expr) is Binary:  # nearly all nodes that have children
-        a, b = transform(expr.a, visit), transform(expr.b, visit)
+        a, b = _transformed(expr.a, visit, done), _transformed(expr.b, visit, done)
         if a is not expr.a or b is not expr.b:
-            expr = binary(expr.op, a, b)
-    elif type(expr) is not Const and (children := expr.children):
-        new = tuple([transform(child, visit) for child in children])
-        if any(map(operator.is_not, new, children)):
-            expr = rebuild(expr, new)
-    if expr is not old and not expr.children:
-        return expr  # folded to a leaf, which was visited as somebody's child
-    result = visit(expr)
-    return expr if result is None else result
+            new = binary(expr.op, a, b)
+    elif children := expr.children:
+        parts = tuple([_transformed(child, visit, done) for child in children])
+        if any(map(operator.is_not, parts, children)):
+            new = rebuild(expr, parts)
+    # What folded to a leaf was visited as somebody's child.
+    if new is expr or new.children:
+        result = visit(new)
+        new = new if result is None else result
+    done[id(expr)] = new
+    return new
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr:
@@ -374,6 +378,17 @@ def all_of(conditions: Iterable[Expr]) -> Expr:
 
 def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
     """Replace variables by expressions of the same dtype."""
+    return _substituted(expr, mapping, {})
+
+
+def _substituted(expr: Expr, mapping: dict[Var, Expr], done: dict[int, Expr]) -> Expr:
+    """`substitute`, with what was `done` by identity: a part that occurs twice is visited once."""
     if mapping.keys().isdisjoint(mentioned(expr)):
         return expr
-    return transform(expr, lambda node: mapping.get(node) if isinstance(node, Var) else None)
+    if type(expr) is Var:
+        return mapping[expr]
+    if id(expr) not in done:
+        children = tuple([_substituted(child, mapping, done) for child in expr.children])
+        same = all(map(operator.is_, children, expr.children))
+        done[id(expr)] = expr if same else rebuild(expr, children)
+    return done[id(expr)]

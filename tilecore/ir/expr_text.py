@@ -23,6 +23,7 @@ import re
 
 from tilecore.errors import VerifyError
 from tilecore.ir.buffers import Buffer, Region
+from tilecore.ir.compound import MOST_NODES, nodes_of
 from tilecore.ir.dtypes import ALL, DType, boolean, float32, int32
 from tilecore.ir.expr import (
     Binary,
@@ -113,9 +114,13 @@ def const_text(expr: Const) -> str:
 def format_expr(expr: Expr, above: int = 0) -> str:
     """The text of an expression, in parentheses if it binds more weakly than `above`.
 
+    What is larger than the verifier allows has no text: its size stands for it, for messages.
+
     Raises:
         VerifyError: an unknown node or operation.
     """
+    if (nodes := nodes_of(expr)) > MOST_NODES:
+        return f"({nodes} operations and operands)"
     text, strength = _format(expr)
     return f"({text})" if strength < above else text
 

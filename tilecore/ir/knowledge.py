@@ -56,6 +56,7 @@ class Knowledge:
         limits: inclusive lower and upper bound as sums of other variables.
         multiples: numbers that divide the variable, besides its own ``multiple_of``.
         values: definitions of `Let` variables that read no memory.
+        behind: how many of `values` are looked through for a name, one after the other.
         sizes: dynamic sizes, grid and loop variables: sums of these are taken not to wrap.
         facts: sums that are known to be 0 or more.
     """
@@ -64,12 +65,15 @@ class Knowledge:
     limits: Mapping[str, tuple[Linear | None, Linear | None]] = field(default_factory=dict)
     multiples: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Expr] = field(default_factory=dict)
+    behind: Mapping[str, int] = field(default_factory=dict)
     sizes: frozenset[str] = frozenset()
     facts: tuple[Linear, ...] = ()
     _sums: dict[Expr, Linear] = field(default_factory=dict, init=False, repr=False, compare=False)
     _intervals: dict[Expr, Interval] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _indices: dict[Expr, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _multiples: dict[Expr, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _simplified: tuple[dict[Expr, Expr], dict[Expr, Expr]] = field(
         default_factory=lambda: ({}, {}), init=False, repr=False, compare=False
     )
@@ -137,11 +141,18 @@ class Knowledge:
         """
         if dtype_of_expr(expr).kind != "int" or dtype_of_expr(expr).bits < 32:
             return False
+        if isinstance(expr, Const):
+            return True
+        if isinstance(expr, Var):
+            return expr.name in self.sizes
+        known = self._indices.get(expr)
+        if known is None:
+            known = self._indices[expr] = self._is_index(expr)
+        return known
+
+    def _is_index(self, expr: Expr) -> bool:
+        """`is_index` of what has parts."""
         match expr:
-            case Const():
-                return True
-            case Var(name=name):
-                return name in self.sizes
             case Binary(op=op, a=a, b=b):
                 return op in _INDEX_OPS and self.is_index(a) and self.is_index(b)
             case Unary(op="neg", a=a):
@@ -212,7 +223,9 @@ class Knowledge:
             case Const(value=value):
                 return scale * int(value)
             case Var(name=name) if name in self.values:
-                return self._collect(self.values[name], scale, terms)
+                form = self.linear(self.values[name])  # many may mention it: remembered
+                terms += [(term, scale * coefficient) for term, coefficient in form.terms]
+                return scale * form.constant
             case Binary(op="add" | "sub" as op, a=a, b=b) if self.wraps_never(expr):
                 sign = 1 if op == "add" else -1
                 return self._collect(a, scale, terms) + self._collect(b, sign * scale, terms)
@@ -297,7 +310,10 @@ class Knowledge:
         """The largest number that is known to divide `expr`; 0 when it is always 0."""
         if not is_int(expr):
             return 1
-        return self.multiple_of(self.linear(expr))
+        known = self._multiples.get(expr)
+        if known is None:
+            known = self._multiples[expr] = self.multiple_of(self.linear(expr))
+        return known
 
     def multiple_of(self, form: Linear) -> int:
         """The largest number that is known to divide a sum; 0 when it is always 0."""

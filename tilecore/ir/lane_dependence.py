@@ -11,19 +11,18 @@ from collections.abc import Collection
 
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Scope
+from tilecore.ir.compound import is_small
 from tilecore.ir.dtypes import int32
 from tilecore.ir.expr import (
     TRUE,
     Binary,
     Call,
-    Const,
     Expr,
     Load,
     Var,
     binary,
     mentioned,
     substitute,
-    walk,
 )
 from tilecore.ir.visit import exprs_of, walk_stmts
 
@@ -81,16 +80,20 @@ def is_pure(expr: Expr) -> bool:
     """Whether an expression has one value wherever its variables have theirs."""
     return not any(
         isinstance(node, Load) or (isinstance(node, Call) and node.op in EXCHANGES)
-        for node in walk(expr)
+        for node in mentioned(expr)
     )
 
 
 def definitions_of(body: S.Block) -> dict[Var, Expr]:
-    """What variables stand for, where that is computed from no memory."""
+    """What variables stand for, where that is computed from no memory.
+
+    In terms of variables that stand for nothing, as long as that is not too large.
+    """
     found: dict[Var, Expr] = {}
     for stmt in walk_stmts(body):
         if isinstance(stmt, S.Let) and is_pure(stmt.value):
-            found[stmt.var] = substitute(stmt.value, found)
+            value = substitute(stmt.value, found)
+            found[stmt.var] = value if is_small(value) else stmt.value
     return found
 
 
@@ -110,8 +113,7 @@ def parts_of_condition(
     if not depends_on_lane(condition, names):
         return TRUE, condition
     spelt = substitute(condition, definitions)
-    leaves = [node for node in walk(spelt) if not node.children]
-    if all(isinstance(leaf, Const) or leaf == Call(LANE_INDEX, (), int32) for leaf in leaves):
+    if all(node == Call(LANE_INDEX, (), int32) or node.children for node in mentioned(spelt)):
         return spelt, TRUE
     return None
 

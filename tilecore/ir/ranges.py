@@ -14,12 +14,12 @@ from tilecore.ir.expr import (
     Binary,
     Const,
     Expr,
-    Load,
     Unary,
     Var,
     const,
     dtype_of_expr,
-    mentioned,
+    free_vars,
+    reads_memory,
 )
 from tilecore.ir.intervals import (
     clip,
@@ -30,6 +30,7 @@ from tilecore.ir.knowledge import Knowledge, is_int
 from tilecore.ir.linear import Linear
 
 _NO_LIMITS: tuple[Linear | None, Linear | None] = (None, None)
+_NAMES_BEHIND = 16  # definitions looked through, one after the other: each knowledge does it anew
 _PROOF_DEPTH = 3  # symbolic limits put in one after the other: row, block, size
 
 
@@ -61,7 +62,7 @@ class Ranges(Knowledge):
             low, high = self.interval(start)
             reach = (low, high + max(0, rounds - 1) * stride)
             bounds[var.name] = clip(reach, dtype_interval(var.dtype))
-            if not _reads_memory(start) and not _reads_memory(extent):
+            if not reads_memory(start) and not reads_memory(extent):
                 first = self.linear(start)
                 limits[var.name] = (first, first.plus(self.linear(extent).shifted(-1), stride))
         multiples[var.name] = math.gcd(self.multiple(start), self.multiple(step)) or 1
@@ -74,11 +75,15 @@ class Ranges(Knowledge):
             return self
         bounds = {**self.bounds, var.name: clip(self._within_limits(value), promised(var))}
         multiples = {**self.multiples, var.name: self.multiple(value) or 1}
-        values = self.values
-        if not _reads_memory(value):
-            values = {**values, var.name: value}
+        values, behind = self.values, self.behind
+        if not reads_memory(value):
+            names = 1 + max([behind.get(v.name, 0) for v in free_vars(value)], default=0)
+            if names <= _NAMES_BEHIND:
+                values, behind = {**values, var.name: value}, {**behind, var.name: names}
         sizes = self.sizes | {var.name} if self.is_index(value) else self.sizes
-        return replace(self, bounds=bounds, multiples=multiples, values=values, sizes=sizes)
+        return replace(
+            self, bounds=bounds, multiples=multiples, values=values, behind=behind, sizes=sizes
+        )
 
     def _within_limits(self, value: Expr) -> tuple[int, int]:
         """Bounds of a value, also by the limits of one loop variable or remainder in it: a loop of
@@ -136,7 +141,7 @@ class Ranges(Knowledge):
             case Unary(op="not", a=Binary(op=op, a=a, b=b)) if op in OPPOSITE and is_int(a):
                 return self.assume(Binary(OPPOSITE[op], a, b, condition.dtype))
             case Binary(op="eq" | "lt" | "le" | "gt" | "ge" as op, a=a, b=b):
-                if not is_int(a) or _reads_memory(condition):
+                if not is_int(a) or reads_memory(condition):
                     return self
                 new = [_gap(self, op, a, b)]
                 if op == "eq":
@@ -230,11 +235,6 @@ class Ranges(Knowledge):
 
 # The comparison of integers that holds exactly where another does not (a nan breaks it for floats).
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-
-
-def _reads_memory(expr: Expr) -> bool:
-    """True when the value may differ from one statement to the next."""
-    return any(isinstance(node, Load) for node in mentioned(expr))
 
 
 def _negated(condition: Expr) -> Expr:

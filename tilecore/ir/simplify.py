@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 
+from tilecore.ir.compound import nodes_of
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import (
     COMPARISON,
@@ -26,7 +27,6 @@ from tilecore.ir.expr import (
     const,
     dtype_of_expr,
     rebuild,
-    walk,
 )
 from tilecore.ir.fold import wrap_int
 from tilecore.ir.intervals import dtype_interval
@@ -152,10 +152,6 @@ def _pick(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr | None:
     return None
 
 
-def _size(expr: Expr) -> int:
-    return sum(1 for _ in walk(expr))
-
-
 def _shorter_sum(node: Expr, ranges: Ranges) -> Expr | None:
     """Equal terms cancelled or merged, if that leaves fewer nodes."""
     dtype = dtype_of_expr(node)
@@ -163,7 +159,7 @@ def _shorter_sum(node: Expr, ranges: Ranges) -> Expr | None:
     if form.terms == ((node, 1),):
         return None
     other = _sum(form, dtype)
-    return other if other is not None and _size(other) < _size(node) else None
+    return other if other is not None and nodes_of(other) < nodes_of(node) else None
 
 
 def _divide(op: str, a: Expr, b: Expr, ranges: Ranges, apart: bool) -> Expr | None:
@@ -232,7 +228,7 @@ def _divide_sum(op: str, a: Expr, divisor: int, ranges: Ranges, apart: bool) -> 
     if (carry := low // divisor) == high // divisor:
         exact = whole.shifted(carry) if op == "floordiv" else rest.shifted(-carry * divisor)
         return _sum(exact, dtype)
-    largest = None if apart else _size(a) + 2
+    largest = None if apart else nodes_of(a) + 2
     parts = _coarsened(op, rest, divisor, ranges, dtype, apart)
     if parts is None and apart and whole != Linear():
         remainder = _sum(rest, dtype)
@@ -241,7 +237,7 @@ def _divide_sum(op: str, a: Expr, divisor: int, ranges: Ranges, apart: bool) -> 
     head = _sum(whole, dtype) if op == "floordiv" else const(0, dtype)
     if parts is not None and head is not None:
         result = binary("add", head, parts)
-        if largest is None or _size(result) <= largest:
+        if largest is None or nodes_of(result) <= largest:
             return result
     if largest is None:
         return None
@@ -256,7 +252,7 @@ def _divide_sum(op: str, a: Expr, divisor: int, ranges: Ranges, apart: bool) -> 
         result = _sum(whole.plus(Linear(((part, 1),))), dtype)
     else:
         result = _sum(Linear(((part, shared),), rest.constant % shared), dtype)
-    return result if result is not None and _size(result) < largest else None
+    return result if result is not None and nodes_of(result) < largest else None
 
 
 def _coarsened(

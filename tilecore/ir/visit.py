@@ -198,6 +198,28 @@ def map_exprs(stmt: Stmt, visit: Callable[[Expr], Expr | None]) -> Stmt:
     return dataclasses.replace(stmt, **changes) if changes else stmt
 
 
+def map_whole_exprs(stmt: Stmt, convert: Callable[[Expr], Expr]) -> Stmt:
+    """Rewrite the statement's own top-level expressions (not those of nested blocks)."""
+
+    def value_of(value: object) -> object:
+        if isinstance(value, Expr):
+            return convert(value)
+        if isinstance(value, Region):
+            starts = tuple(convert(start) for start in value.starts)
+            return Region(value.buffer, starts, value.extents)
+        if isinstance(value, tuple) and any(isinstance(item, Expr | Region) for item in value):
+            return tuple(value_of(item) for item in value)
+        return value
+
+    changes: dict[str, Any] = {}
+    for name in _own_field_names(type(stmt)):
+        if name not in BINDER_FIELDS:
+            old = getattr(stmt, name)
+            if (new := value_of(old)) != old:
+                changes[name] = new
+    return dataclasses.replace(stmt, **changes) if changes else stmt
+
+
 def _map_value(value: Any, visit: Callable[[Expr], Expr | None]) -> Any:
     if isinstance(value, Expr):
         return transform(value, visit)
@@ -295,6 +317,7 @@ __all__ = [
     "map_names",
     "map_regions",
     "map_stmts",
+    "map_whole_exprs",
     "names_in",
     "regions_of",
     "sources_of_views",

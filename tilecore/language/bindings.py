@@ -12,9 +12,9 @@ import operator
 from typing import Any, NoReturn
 
 from tilecore.errors import Loc
+from tilecore.ir.expr import reads_memory
 from tilecore.language.builder import current
 from tilecore.language.locate import caller_loc, fail
-from tilecore.language.operators import has_load
 from tilecore.language.values import Cell, Scalar
 
 
@@ -148,7 +148,7 @@ def settle(value: Any) -> Any:
     """Fix the present value of scalars that read memory, also inside tuples and lists."""
     if isinstance(value, Cell) and not value.fresh:
         return current().bind(value.buffer.name, value.to_expr())
-    if isinstance(value, Scalar) and has_load(value.expr):
+    if isinstance(value, Scalar) and reads_memory(value.expr):
         return current().bind("value", value.expr)
     if type(value) is tuple:
         return tuple(settle(item) for item in value)

@@ -16,13 +16,14 @@ from typing import Any
 from tilecore.errors import Loc
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Expr, Load, Var, walk
+from tilecore.ir.expr import Expr, Load, Var, mentioned, reads_memory
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.program import BlockOrder, Kernel, Param
 from tilecore.ir.stmts import Allocate, Block, Let, Stmt, Store
 from tilecore.ir.visit import bound_vars, exprs_of, regions_of
 from tilecore.language.locate import caller_loc, fail
-from tilecore.language.operators import dtype_of, has_load, is_trivial, to_dtype
+from tilecore.language.named_parts import name_parts
+from tilecore.language.operators import dtype_of, is_trivial, to_dtype
 from tilecore.language.reserved import RESERVED
 from tilecore.language.values import Scalar
 
@@ -155,17 +156,27 @@ class Builder:
         """True when an enclosing block is one of `kinds`."""
         return any(frame.kind in kinds for frame in self.frames)
 
-    def emit(self, stmt: Stmt, *, declares: Iterable[str] = ()) -> None:
-        """Append a statement to the innermost block.
+    def emit(self, stmt: Stmt, *, declares: Iterable[str] = ()) -> Stmt:
+        """Append a statement to the innermost block, and give it back as it stands there.
+
+        Where its expressions are too large, parts of them get names in front of it.
 
         Raises:
             LanguageError: outside a kernel, or it uses a name whose block has ended.
         """
         self.require_kernel("a statement")
+        stmt = name_parts(stmt, self._part)
         self._check_alive(stmt)
         frame = self.frames[-1]
         frame.stmts.append(stmt)
         frame.names.update(declares)
+        return stmt
+
+    def _part(self, expr: Expr) -> Var:
+        """A name for a part of a large expression."""
+        var = Var(self.unique("part"), dtype_of(expr))
+        self.emit(Let(var, expr, caller_loc()), declares=(var.name,))
+        return var
 
     def _check_alive(self, stmt: Stmt) -> None:
         for region in regions_of(stmt):
@@ -179,7 +190,7 @@ class Builder:
 
     def check_expr(self, expr: Expr, binders: frozenset[str] = frozenset()) -> None:
         """Refuse expressions over names whose block has ended."""
-        for node in walk(expr):
+        for node in mentioned(expr):
             if isinstance(node, Var) and node.name not in binders and not self.is_alive(node.name):
                 self._dead("value", node.name)
             elif isinstance(node, Load):
@@ -215,9 +226,10 @@ class Builder:
         if is_trivial(expr) or not self.in_kernel:
             return Scalar(expr)
         var = Var(self.unique(name), dtype_of(expr))
-        self.emit(Let(var, expr, caller_loc()), declares=(var.name,))
-        if var.dtype.is_int and not has_load(expr):
-            self.let_values[var.name] = expr
+        let = self.emit(Let(var, expr, caller_loc()), declares=(var.name,))
+        assert isinstance(let, Let)
+        if var.dtype.is_int and not reads_memory(let.value):
+            self.let_values[var.name] = let.value
         return Scalar(var)
 
 

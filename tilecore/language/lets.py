@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilecore.ir.expr import Call, Expr, Load, Var, walk
+from tilecore.ir.compound import count_leaves, is_small
+from tilecore.ir.expr import Call, Expr, Load, Var, mentioned, substitute
 from tilecore.ir.stmts import Block, Let, Stmt
 from tilecore.ir.visit import exprs_of, map_stmts, substitute_block, walk_stmts
 from tilecore.language.builder import binders_of
@@ -29,10 +30,13 @@ def tidy(block: Block) -> Block:
             for s in walk_stmts(block)
             if isinstance(s, Let) and uses[s.var.name] == 1 and _is_cheap(s.value)
         }
-        if not single:
+        placed: dict[Var, Expr] = {}
+        for var, value in single.items():
+            if is_small(value := substitute(value, placed)):
+                placed[var] = value
+        if not placed:
             return block
-        resolved = {var: _resolve(value, single) for var, value in single.items()}
-        block = substitute_block(_drop(block, set(resolved)), dict(resolved))
+        block = substitute_block(_drop(block, set(placed)), placed)
 
 
 def _count_uses(block: Block) -> Counter[str]:
@@ -40,9 +44,9 @@ def _count_uses(block: Block) -> Counter[str]:
     for stmt in walk_stmts(block):
         binders = binders_of(stmt)
         for expr in exprs_of(stmt):
-            for node in walk(expr):
-                if isinstance(node, Var) and not (node is expr and node.name in binders):
-                    uses[node.name] += 1
+            for leaf, count in count_leaves(expr).items():
+                if isinstance(leaf, Var) and not (leaf is expr and leaf.name in binders):
+                    uses[leaf.name] += count
     return uses
 
 
@@ -53,19 +57,8 @@ def _drop(block: Block, names: set[Var]) -> Block:
     return map_stmts(block, visit)
 
 
-def _resolve(value: Expr, single: dict[Var, Expr]) -> Expr:
-    from tilecore.ir.expr import transform
-
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Var) and node in single:
-            return _resolve(single[node], single)
-        return None
-
-    return transform(value, visit)
-
-
 def _is_cheap(value: Expr) -> bool:
     dtype = dtype_of(value)
     if dtype.is_float:
         return False
-    return not any(isinstance(node, Load | Call) for node in walk(value))
+    return not any(isinstance(node, Load | Call) for node in mentioned(value))

@@ -30,7 +30,7 @@ from tilecore.ir.expr import (
     Var,
     binary,
     const,
-    walk,
+    mentioned,
 )
 from tilecore.ir.fold import wrap_int
 from tilecore.language.locate import fail
@@ -337,14 +337,9 @@ def same_index_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return cast_expr(a, dtype), cast_expr(b, dtype)
 
 
-def has_load(expr: Expr) -> bool:
-    """True when evaluating `expr` reads memory."""
-    return any(isinstance(node, Load) for node in walk(expr))
-
-
 def may_fault(expr: Expr) -> bool:
     """True when `expr` reads an element by its index, which a condition may have to guard."""
-    return any(isinstance(node, Load) and node.indices for node in walk(expr))
+    return any(isinstance(node, Load) and node.indices for node in mentioned(expr))
 
 
 def is_trivial(expr: Expr) -> bool:

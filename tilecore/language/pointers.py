@@ -8,14 +8,14 @@ from tilecore.errors import Loc
 from tilecore.ir.attached import ATTACH
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import int64
-from tilecore.ir.expr import Expr, Var, binary, const
+from tilecore.ir.expr import Expr, Var, binary, const, reads_memory
 from tilecore.ir.stmts import Assert, Intrinsic, Stmt
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.dtypes import dtype as make_dtype
 from tilecore.language.eager import PointerArgument
 from tilecore.language.locate import caller_loc, fail, refuse
-from tilecore.language.operators import as_index, has_load
+from tilecore.language.operators import as_index
 from tilecore.language.types import StridedTensor, Tensor, shape_exprs
 from tilecore.language.values import BufferValue
 
@@ -52,7 +52,7 @@ def make_tensor(source: Any, shape: Any, dtype: Any = "float32", strides: Any = 
     loc = caller_loc()
     name = builder.unique(builder.take_hint("attached"))
     extents = shape_exprs(shape, "T.make_tensor")
-    if any(has_load(extent) for extent in extents):
+    if any(reads_memory(extent) for extent in extents):
         fail(
             "an extent of T.make_tensor is not known at the call",
             expected="constants, T.dynamic sizes and scalar parameters",

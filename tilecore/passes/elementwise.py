@@ -9,23 +9,24 @@ register.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tilecore.ir.buffers import Region, Scope
+from tilecore.ir.compound import Expr, count_leaves, nodes_of
 from tilecore.ir.expr import (
     Const,
-    Expr,
     Load,
     Var,
     as_dtype,
     dtype_of_expr,
     free_vars,
-    walk,
+    reads_memory,
 )
 from tilecore.ir.layout import REGISTER, THREAD, FragmentLayout, FragmentMode
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Atomic, Block, Copy, Fill, Let, Parallel, Stmt, Store
-from tilecore.ir.visit import substitute_block, walk_stmts
+from tilecore.ir.visit import exprs_of, substitute_block, walk_stmts
 from tilecore.passes.accesses import Access, accesses_of
 from tilecore.passes.mixed_digits import digits_of, divided
 from tilecore.passes.register_maps import register_map
@@ -33,6 +34,9 @@ from tilecore.passes.spread import Spread, compact_registers, default_spread
 
 VECTOR_BYTES = 16
 """Widest access of one lane."""
+
+_LONG = 16  # nodes of a value up to which it stands wherever its name is mentioned
+_MOST_COPIED = 128  # nodes that the copies of a longer one may have, all together
 
 
 def loop_vars(shape: tuple[Expr, ...]) -> tuple[Var, ...]:
@@ -77,24 +81,36 @@ def with_own_vars(stmt: Copy | Fill, fresh: Callable[[str], str]) -> Parallel:
 
 
 def _inline_lets(nest: Parallel) -> Parallel:
-    """Substitute integer Lets without loads: indices become functions of the loop variables."""
+    """Substitute integer Lets without loads: indices become functions of the loop variables.
+
+    What is long and used often keeps its name: each of such names would multiply the next.
+    """
 
     def visit(block: Block) -> Block:
         result: list[Stmt] = []
         mapping: dict[Var, Expr] = {}
+        uses: Counter[Expr] | None = None
         for stmt in block:
             (stmt,) = substitute_block((stmt,), mapping)
-            if isinstance(stmt, Let) and stmt.var.dtype.is_int and not _has_load(stmt.value):
-                mapping[stmt.var] = stmt.value
-                continue
+            if isinstance(stmt, Let) and stmt.var.dtype.is_int and not reads_memory(stmt.value):
+                if (nodes := nodes_of(stmt.value)) > _LONG and uses is None:
+                    uses = _leaves(block)
+                if uses is None or nodes <= _LONG or nodes * uses[stmt.var] <= _MOST_COPIED:
+                    mapping[stmt.var] = stmt.value
+                    continue
             result.append(stmt)
         return tuple(result)
 
     return Parallel(nest.vars, nest.extents, visit(nest.body), nest.hints, nest.loc)
 
 
-def _has_load(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
+def _leaves(block: Block) -> Counter[Expr]:
+    """How often the expressions of a block mention names."""
+    total: Counter[Expr] = Counter()
+    for stmt in walk_stmts(block):
+        for top in exprs_of(stmt):
+            total.update(count_leaves(top))
+    return total
 
 
 def static_extents(nest: Parallel, ranges: Ranges) -> tuple[int, ...] | None:

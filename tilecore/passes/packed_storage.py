@@ -37,7 +37,14 @@ from tilecore.ir.expr import (
 )
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.ranges import Ranges
-from tilecore.ir.visit import BODY_FIELDS, buffers_in, exprs_of, map_regions, walk_stmts
+from tilecore.ir.visit import (
+    BODY_FIELDS,
+    buffers_in,
+    exprs_of,
+    map_regions,
+    map_whole_exprs,
+    walk_stmts,
+)
 from tilecore.passes.elementwise import with_own_vars
 from tilecore.passes.packed_values import (
     Values,
@@ -50,7 +57,7 @@ from tilecore.passes.packed_values import (
     value_of,
     wide,
 )
-from tilecore.passes.scopes import Names, ceil_div, map_whole_exprs
+from tilecore.passes.scopes import Names, ceil_div
 
 if TYPE_CHECKING:
     from tilecore.hooks.context import Context

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Region, Scope
+from tilecore.ir.compound import is_small
 from tilecore.ir.expr import Expr, Var, all_of, binary, const, dtype_of_expr
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel, Program
@@ -178,7 +179,9 @@ class Pipeliner:
         source = [*copy.src.starts, *copy.dst.starts]
         lets = {s.var: s.value for s in loop.body if isinstance(s, Let)}
         for expr in source:
-            for load in loads_in(inlined(expr, lets)):
+            if not is_small(start := inlined(expr, lets)):  # it is computed anew for each round
+                return False
+            for load in loads_in(start):
                 if load.buffer.scope is not Scope.GLOBAL or any_writes(loop.body, load.buffer):
                     return False
         return not any_writes(loop.body, copy.src.buffer)

@@ -115,29 +115,6 @@ def without_bodies(stmt: Stmt) -> Stmt:
     return dataclasses.replace(stmt, **changes)  # type: ignore[arg-type]
 
 
-def map_whole_exprs(stmt: Stmt, convert: Callable[[Expr], Expr]) -> Stmt:
-    """Rewrite the statement's own top-level expressions (not those of nested blocks)."""
-
-    def value_of(value: object) -> object:
-        if isinstance(value, Expr):
-            return convert(value)
-        if isinstance(value, Region):
-            starts = tuple(convert(start) for start in value.starts)
-            return Region(value.buffer, starts, value.extents)
-        if isinstance(value, tuple) and any(isinstance(item, Expr | Region) for item in value):
-            return tuple(value_of(item) for item in value)
-        return value
-
-    kept = {"var", "vars", "previous", *BODY_FIELDS}
-    changes: dict[str, object] = {}
-    for field in dataclasses.fields(stmt):
-        if field.name not in kept:
-            old = getattr(stmt, field.name)
-            if (new := value_of(old)) != old:
-                changes[field.name] = new
-    return dataclasses.replace(stmt, **changes) if changes else stmt
-
-
 def replace_buffer_loads(expr: Expr, make: Callable[[Load], Expr | None]) -> Expr:
     """Rewrite loads; `make` answers None to keep one."""
     from tilecore.ir.expr import transform

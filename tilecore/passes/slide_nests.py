@@ -22,13 +22,14 @@ from tilecore.ir.expr import (
     const,
     dtype_of_expr,
     free_vars,
+    reads_memory,
     substitute,
 )
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, For, If, Let, Parallel, Stmt, Store
 from tilecore.ir.visit import bound_vars, map_exprs, map_stmts, substitute_block, walk_stmts
 from tilecore.passes.accesses import Access
-from tilecore.passes.scopes import Names, loads_in, static
+from tilecore.passes.scopes import Names, static
 
 
 def over_fragment(nest: Parallel, access: Access, ranges: Ranges, names: Names) -> Parallel | None:
@@ -96,7 +97,7 @@ def _along(
     if index in nest.vars:
         return nest
     used = [var for var in nest.vars if var in free_vars(index)]
-    if len(used) > 1 or loads_in(index):
+    if len(used) > 1 or reads_memory(index):
         return None
     rows = static(access.buffer)[axis]
     at = Var(names.fresh("at"), used[0].dtype if used else dtype_of_expr(index))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tilecore.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Var, walk
+from tilecore.ir.dtypes import DType
+from tilecore.ir.expr import Binary, Cast, Const, Expr, Unary, Var, dtype_of_expr, mentioned
+from tilecore.ir.intervals import dtype_interval
 
 Interval = tuple[float, float]
 """Inclusive bounds; infinite where nothing is known."""
@@ -18,20 +20,33 @@ def coefficient(expr: Expr, name: str, definitions: Mapping[str, Expr]) -> int |
 
     `definitions` are the values of let-bound variables, looked through.
     """
+    return _coefficient(expr, name, definitions, {})
+
+
+def _coefficient(
+    expr: Expr, name: str, definitions: Mapping[str, Expr], known: dict[str, int | None]
+) -> int | None:
+    """`coefficient`; `known` are those of let-bound variables that were looked through."""
     match expr:
         case Const():
             return 0
         case Var(name=other):
             if other == name:
                 return 1
-            return coefficient(definitions[other], name, definitions) if other in definitions else 0
+            if other not in definitions:
+                return 0
+            if other not in known:
+                known[other] = _coefficient(definitions[other], name, definitions, known)
+            return known[other]
         case Binary(op="add" | "sub" as op, a=a, b=b):
-            left, right = coefficient(a, name, definitions), coefficient(b, name, definitions)
+            left = _coefficient(a, name, definitions, known)
+            right = _coefficient(b, name, definitions, known)
             if left is None or right is None:
                 return None
             return left + right if op == "add" else left - right
         case Binary(op="mul", a=a, b=b):
-            left, right = coefficient(a, name, definitions), coefficient(b, name, definitions)
+            left = _coefficient(a, name, definitions, known)
+            right = _coefficient(b, name, definitions, known)
             if left == 0 and right == 0:
                 return 0
             if isinstance(b, Const) and left is not None:
@@ -40,34 +55,46 @@ def coefficient(expr: Expr, name: str, definitions: Mapping[str, Expr]) -> int |
                 return right * int(a.value)
             return None
         case Unary(op="neg", a=a):
-            inner = coefficient(a, name, definitions)
+            inner = _coefficient(a, name, definitions, known)
             return None if inner is None else -inner
         case Cast(a=a, dtype=dtype) if dtype.is_int and dtype.bits >= 32:
-            return coefficient(a, name, definitions)
+            return _coefficient(a, name, definitions, known)
         case _:
             return None if depends_on(expr, name, definitions) else 0
 
 
+def mentioned_through(expr: Expr, definitions: Mapping[str, Expr]) -> Iterator[Expr]:
+    """What `expr` mentions (`ir.expr.mentioned`), and what let-bound values in it do, and so on."""
+    seen: set[str] = set()
+    stack = [expr]
+    while stack:
+        for node in mentioned(stack.pop()):
+            yield node
+            if isinstance(node, Var) and node.name in definitions and node.name not in seen:
+                seen.add(node.name)
+                stack.append(definitions[node.name])
+
+
 def depends_on(expr: Expr, name: str, definitions: Mapping[str, Expr]) -> bool:
     """Whether `expr` mentions variable `name`, let-bound values included."""
-    for node in walk(expr):
-        if isinstance(node, Var):
-            if node.name == name:
-                return True
-            if node.name in definitions and depends_on(definitions[node.name], name, definitions):
-                return True
-    return False
-
-
-def has_load(expr: Expr) -> bool:
-    """Whether evaluating `expr` reads memory."""
-    return any(isinstance(node, Load) for node in walk(expr))
+    nodes = mentioned_through(expr, definitions)
+    return any(isinstance(node, Var) and node.name == name for node in nodes)
 
 
 def interval(
     expr: Expr, ranges: Mapping[str, Interval], definitions: Mapping[str, Expr]
 ) -> Interval:
     """Bounds of an integer expression, from the bounds of its variables."""
+    return _interval(expr, ranges, definitions, {})
+
+
+def _interval(
+    expr: Expr,
+    ranges: Mapping[str, Interval],
+    definitions: Mapping[str, Expr],
+    known: dict[str, Interval],
+) -> Interval:
+    """`interval`; `known` are those of let-bound variables that were looked through."""
     match expr:
         case Const(value=value):
             return (int(value), int(value))
@@ -75,16 +102,24 @@ def interval(
             if name in ranges:
                 return ranges[name]
             if name in definitions:
-                return interval(definitions[name], ranges, definitions)
+                if name not in known:
+                    known[name] = _interval(definitions[name], ranges, definitions, known)
+                return known[name]
             return (-math.inf if lower is None else lower, math.inf if upper is None else upper)
         case Binary(op=op, a=a, b=b):
-            return _binary_interval(
-                op, interval(a, ranges, definitions), interval(b, ranges, definitions)
-            )
+            left = _interval(a, ranges, definitions, known)
+            found = _binary_interval(op, left, _interval(b, ranges, definitions, known))
+            return UNKNOWN if _may_wrap(found, dtype_of_expr(expr)) else found
         case Cast(a=a, dtype=dtype) if dtype.is_int and dtype.bits >= 32 and a.dtype.is_int:  # type: ignore[attr-defined]
-            return interval(a, ranges, definitions)
+            return _interval(a, ranges, definitions, known)
         case _:
             return UNKNOWN
+
+
+def _may_wrap(found: Interval, dtype: DType) -> bool:
+    """Whether a finite bound is beyond `dtype`: squares of squares grow without end otherwise."""
+    low, high = dtype_interval(dtype) if dtype.is_int else UNKNOWN
+    return -math.inf < found[0] < low or high < found[1] < math.inf
 
 
 def _binary_interval(op: str, a: Interval, b: Interval) -> Interval:

@@ -22,9 +22,10 @@ from tilecore.ir.expr import (
     Select,
     Unary,
     Var,
+    reads_memory,
 )
 
-from .analysis import coefficient, depends_on, has_load, interval
+from .analysis import coefficient, depends_on, interval
 from .builder import (
     Value,
     element_bits,
@@ -184,7 +185,7 @@ def _variable(s: BlockState, var: Var) -> Value:
 def _binary(s: BlockState, op: str, a: Expr, b: Expr) -> Value:
     w = s.w
     dtype: DType = a.dtype  # type: ignore[attr-defined]
-    if op in ("and", "or") and has_load(b) and s.axis is None:
+    if op in ("and", "or") and reads_memory(b) and s.axis is None:
         # The right side may be guarded by the left one.
         return (
             _select(s, a, b, Const(False, dtype))
@@ -303,7 +304,11 @@ def _bitcast(s: BlockState, a: Expr, dtype: DType) -> Value:
 def _select(s: BlockState, condition: Expr, a: Expr, b: Expr) -> Value:
     w = s.w
     chosen = evaluate(s, condition)
-    if not s.is_elementwise and lane_count(chosen.type) == 1 and (has_load(a) or has_load(b)):
+    if (
+        not s.is_elementwise
+        and lane_count(chosen.type) == 1
+        and (reads_memory(a) or reads_memory(b))
+    ):
         # Only the chosen branch may touch memory. In elementwise nests each load is guarded itself.
         kind = compute_type(a.dtype)  # type: ignore[attr-defined]
         slot = w.alloca(kind, 1, 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import DType
-from tilecore.ir.expr import Expr, Load, Var, transform, walk
+from tilecore.ir.expr import Expr, Load, Var, dtype_of_expr, reads_memory, transform
 from tilecore.ir.stmts import Allocate, Block, For, If, Let, Stmt, Store
 
 from .analysis import depends_on
@@ -13,11 +13,14 @@ from .state import BlockState
 
 def inline_lets(expr: Expr, definitions: dict[str, Expr]) -> Expr:
     """Replace let-bound variables of the nest by their definitions."""
+    known: dict[str, Expr] = {}
 
     def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Var) and node.name in definitions:
-            return inline_lets(definitions[node.name], definitions)
-        return None
+        if not isinstance(node, Var) or node.name not in definitions:
+            return None
+        if node.name not in known:
+            known[node.name] = transform(definitions[node.name], visit)
+        return known[node.name]
 
     return transform(expr, visit)
 
@@ -39,7 +42,7 @@ def can_vectorise(s: BlockState, body: Block, name: str, locals_here: set[str]) 
             case For(start=start, extent=extent, step=step, body=inner):
                 if any(depends_on(e, name, s.definitions) for e in (start, extent, step)):
                     return False
-                if any(_reads_memory(e) for e in (start, extent, step)):
+                if any(reads_memory(e) for e in (start, extent, step)):
                     return False
                 if not can_vectorise(s, inner, name, locals_here):
                     return False
@@ -48,10 +51,6 @@ def can_vectorise(s: BlockState, body: Block, name: str, locals_here: set[str]) 
             case _:
                 return False
     return True
-
-
-def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def is_raw_copy(stmt: Store) -> bool:
@@ -80,7 +79,14 @@ def compute_bits(dtype: DType) -> int:
 
 
 def _expr_bits(expr: Expr) -> int:
-    if isinstance(expr, Load):
-        return compute_bits(expr.dtype)
-    own = compute_bits(expr.dtype)  # type: ignore[attr-defined]
-    return max([own, *(_expr_bits(child) for child in expr.children)])
+    """Bits of the widest type in an expression, indices of what it loads left out."""
+    found, stack, seen = 0, [expr], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        found = max(found, compute_bits(dtype_of_expr(node)))
+        if not isinstance(node, Load):
+            stack += node.children
+    return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Const, Expr, Load, Var, walk
+from tilecore.ir.compound import is_small
+from tilecore.ir.expr import Const, Expr, Load, Var
 
-from .analysis import coefficient, interval
+from .analysis import coefficient, interval, mentioned_through
 from .builder import Value, element_type, lane_count, mangle, vector_type
 from .conversions import storage_type
+from .lane_analysis import inline_lets
 from .state import BlockState
 from .storage import Storage
 
@@ -280,17 +282,16 @@ def is_affine(s: BlockState, expr: Expr) -> bool:
     """Whether the fast version's one test up front covers this index: see `elementwise`."""
     if s.nest_changes and _changes(s, expr):
         return False
-    return all(coefficient(expr, name, s.definitions) is not None for name in s.nest_names)
+    if any(coefficient(expr, name, s.definitions) is None for name in s.nest_names):
+        return False
+    return is_small(inline_lets(expr, s.definitions))  # which that test computes
 
 
 def _changes(s: BlockState, expr: Expr) -> bool:
     """Whether an index reads what the nest itself writes."""
-    for node in walk(expr):
+    for node in mentioned_through(expr, s.definitions):
         if isinstance(node, Load) and node.buffer.name in s.nest_changes:
             return True
-        if isinstance(node, Var):
-            if node.name in s.nest_changes:
-                return True
-            if node.name in s.definitions and _changes(s, s.definitions[node.name]):
-                return True
+        if isinstance(node, Var) and node.name in s.nest_changes:
+            return True
     return False

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from tilecore.ir.attached import attached_in
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Binary, Cast, Const, Expr, Load, Var, binary, const, walk
+from tilecore.ir.expr import Binary, Cast, Const, Expr, Load, Var, binary, const
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Copy, For, Gemm, Let, Stmt
 from tilecore.ir.visit import walk_stmts
 
+from .analysis import depends_on, mentioned_through
 from .builder import Value
 from .contractions import zero_bytes
 from .expressions import index
@@ -78,7 +79,7 @@ def find_shared_tiles(kernel: Kernel, plan: BufferPlan) -> list[SharedTile]:
             starts = stmt.src.starts
             if not all(_is_plain(start, definitions) for start in starts):
                 continue
-            users = _users(starts, kernel, definitions, loops)
+            users = _users(starts, kernel, definitions)
             if isinstance(users, Const) and users.value < LEAST_USERS:
                 continue
             tile = _describe(stmt, users, plan, definitions, loops)
@@ -96,42 +97,18 @@ def _may_share(copy: Copy, stmts: list[Stmt]) -> bool:
 
 def _is_plain(expr: Expr, definitions: Mapping[str, Expr]) -> bool:
     """Made of grid indices, loop counters and sizes only."""
-    for node in walk(expr):
-        if isinstance(node, Load):
-            return False
-        if (
-            isinstance(node, Var)
-            and node.name in definitions
-            and not _is_plain(definitions[node.name], definitions)
-        ):
-            return False
-    return True
-
-
-def _depends(
-    expr: Expr, name: str, definitions: Mapping[str, Expr], loops: Mapping[str, For]
-) -> bool:
-    for node in walk(expr):
-        if not isinstance(node, Var):
-            continue
-        if node.name == name:
-            return True
-        inner = definitions.get(node.name)
-        if inner is not None and _depends(inner, name, definitions, loops):
-            return True
-    return False
+    return not any(isinstance(node, Load) for node in mentioned_through(expr, definitions))
 
 
 def _users(
     starts: tuple[Expr, ...],
     kernel: Kernel,
     definitions: Mapping[str, Expr],
-    loops: Mapping[str, For],
 ) -> Expr:
     """How many blocks copy one and the same tile: they differ in the other grid indices only."""
     total: Expr = const(1)
     for var, extent in zip(kernel.grid_vars, kernel.grid, strict=True):
-        if not any(_depends(start, var.name, definitions, loops) for start in starts):
+        if not any(depends_on(start, var.name, definitions) for start in starts):
             total = binary("mul", total, Cast(extent, int32) if extent.dtype != int32 else extent)  # type: ignore[attr-defined]
     return total
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tilecore.errors import UnsupportedError
 from tilecore.ir.attached import attachment
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Const, Expr, Load
+from tilecore.ir.expr import Const, Expr, reads_memory
 from tilecore.ir.stmts import (
     Alias,
     Allocate,
@@ -165,21 +165,11 @@ def _emit_control(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
 
 def _emit_let(s: BlockState, name: str, value: Expr) -> None:
     dtype = value.dtype  # type: ignore[attr-defined]
-    if (
-        dtype.kind == "int"
-        and dtype.bits >= 32
-        and not any(isinstance(n, Load) for n in _nodes(value))
-    ):
+    if dtype.kind == "int" and dtype.bits >= 32 and not reads_memory(value):
         s.wide[name] = index(s, value)
         s.ranges[name] = interval(value, s.ranges, s.definitions)
         return
     s.values[name] = evaluate(s, value)
-
-
-def _nodes(expr: Expr) -> list[Expr]:
-    from tilecore.ir.expr import walk
-
-    return list(walk(expr))
 
 
 def emit_branch(

@@ -21,7 +21,7 @@ from tilecore.codegen.simt.statements import atomic_text, print_text
 from tilecore.codegen.simt.writer import Writer
 from tilecore.errors import Loc, UnsupportedError
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.expr import Const, Expr, Load, const, walk
+from tilecore.ir.expr import Const, Expr, const, reads_memory
 from tilecore.ir.program import OVERLAPPED, Kernel, Program
 from tilecore.ir.signature import kernel_arguments
 from tilecore.ir.stmts import (
@@ -235,7 +235,7 @@ class KernelPrinter:
         text = self.expressions.text
         var, kind = stmt.var.name, self.dialect.type_of(stmt.var.dtype)
         start, step = stmt.start, stmt.step
-        simple = not any(isinstance(n, Load) for e in (start, stmt.extent) for n in walk(e))
+        simple = not (reads_memory(start) or reads_memory(stmt.extent))
         if simple and step == const(1, stmt.var.dtype):
             end = text(stmt.extent, 9)
             if start != const(0, stmt.var.dtype):
@@ -257,7 +257,7 @@ class KernelPrinter:
         """A print: once a block for uniform values, else by whoever runs it."""
         value = stmt.value if isinstance(stmt.value, Expr) else None
         line = print_text(stmt.message, value, self.expressions)
-        at_block_scope = value is None or not any(isinstance(n, Load) for n in walk(value))
+        at_block_scope = value is None or not reads_memory(value)
         self.out.line(f"if (lane == 0) {line}" if at_block_scope else line)
 
     def intrinsic(self, stmt: Intrinsic) -> str:

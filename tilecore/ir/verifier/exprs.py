@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilecore.ir.compound import MOST_LEVELS, MOST_NODES, extent_of
 from tilecore.ir.dtypes import DType, boolean
 from tilecore.ir.expr import (
     ARITHMETIC,
@@ -38,6 +39,16 @@ def check_expr(expr: Expr, state: State) -> None:
     """
     if id(expr) in state.checked:
         return
+    nodes, levels = extent_of(expr)
+    if nodes > MOST_NODES:
+        state.fail(
+            "an expression is too large when parts that occur several times are written out: "
+            "assign them to names in front of it",
+            f"at most {MOST_NODES} operations and operands",
+            nodes if nodes < 10**9 else f"{nodes:.1e}",
+        )
+    if levels > MOST_LEVELS:
+        state.fail("an expression is nested too deep", f"at most {MOST_LEVELS} levels", levels)
     for child in expr.children:
         check_expr(child, state)
     match expr:

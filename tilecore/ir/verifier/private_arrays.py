@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from tilecore.errors import LanguageError, Loc
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer, Scope
-from tilecore.ir.expr import Const, Expr, Load, Var, dtype_of_expr, free_vars, substitute, walk
+from tilecore.ir.expr import Const, Expr, Load, Var, dtype_of_expr, free_vars, mentioned, substitute
 from tilecore.ir.expr_text import format_expr
 from tilecore.ir.lane_dependence import definitions_of, is_pure
 from tilecore.ir.ranges import Ranges
@@ -83,7 +83,7 @@ def _written_in(nest: S.Parallel, views: dict[str, Buffer]) -> dict[str, Loc | N
 def _reads_of(stmt: S.Stmt) -> Iterator[tuple[Buffer, Place | None]]:
     """Buffers that a statement itself reads, with the element where it is one."""
     for top in exprs_of(stmt):
-        for node in walk(top):
+        for node in mentioned(top):
             if isinstance(node, Load):
                 yield node.buffer, node.indices
     only_written = isinstance(stmt, S.Copy | S.Fill | S.Scan) or (
@@ -117,14 +117,13 @@ class _Check:
         return left
 
     def nested(self, stmt: S.Stmt, left: Leavings) -> Leavings:
-        inner = child_blocks(stmt)
         if isinstance(stmt, S.For | S.While):
             left = _joined(left, self.block(stmt.body, left))
             return _joined(left, self.block(stmt.body, left))
         if isinstance(stmt, S.If):
             return _joined(self.block(stmt.then, left), self.block(stmt.otherwise, left))
-        for one in inner:
-            left = self.block(one, left)
+        for inner in child_blocks(stmt):
+            left = self.block(inner, left)
         return left
 
     def written(self, stmt: S.Stmt, left: Leavings) -> Leavings:
@@ -221,11 +220,10 @@ class _Iteration:
         if name not in self.watched:
             return
         at = self.spelt(place or ())
-        if name in self.left and at in self.left[name].anew:
-            written_here = any(other == name for other, _ in done.always)
-            if not written_here and self.watched[name][1] == "in another T.Parallel":
-                return
-        if any(other == name and self.covers(wrote, at) for other, wrote in done.always):
+        written = [wrote for other, wrote in done.always if other == name]
+        if not written and name in self.left and at in self.left[name].anew:
+            return
+        if any(self.covers(wrote, at) for wrote in written):
             return
         loc, where = self.watched[name]
         raise _refusal(buffer, place, loc, where, stmt)
@@ -242,10 +240,9 @@ class _Iteration:
         if not (dtype_of_expr(a).is_int and dtype_of_expr(b).is_int):
             return False
         gap = self.ranges.linear(a).plus(self.ranges.linear(b), -1)
-        others = {var for term, _ in gap.terms for var in free_vars(term)}
         if not gap.terms:
             return gap.constant == 0
-        return not others & set(self.nest.vars)
+        return all(free_vars(term).isdisjoint(self.nest.vars) for term, _ in gap.terms)
 
 
 def _refusal(

@@ -12,8 +12,8 @@ import dataclasses
 from tilecore.hooks.context import Context
 from tilecore.ir.expr import Binary, Call, Expr, rebuild
 from tilecore.ir.program import Kernel, Program
-from tilecore.ir.visit import map_stmts
-from tilecore.passes.scopes import kernel_ranges, map_whole_exprs, per_kernel
+from tilecore.ir.visit import map_stmts, map_whole_exprs
+from tilecore.passes.scopes import kernel_ranges, per_kernel
 
 _NAMES = {"floordiv": "lane.div", "floormod": "lane.mod"}
 

@@ -1,9 +1,9 @@
 """Regions of lanes that run in turn: nests over the lanes, and arrays for what crosses a cut.
 
 A name that a region declares and nobody else mentions stays private to the lane's turn. Others:
-a `Let` whose value cannot change is written out where it is used, everything else becomes an array
-with an element (or, for local buffers, a copy) for each lane. The lane is the array's last axis,
-so that neighbouring lanes touch neighbouring elements.
+a `Let` whose value cannot change, and is small, is written out where it is used, everything else
+becomes an array with an element (or, for local buffers, a copy) for each lane. The lane is the
+array's last axis, so that neighbouring lanes touch neighbouring elements.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.compound import is_small
 from tilecore.ir.dtypes import int32
-from tilecore.ir.expr import Call, Expr, Load, Var, const, substitute, walk
+from tilecore.ir.expr import Call, Expr, Load, Var, const, free_vars, substitute
 from tilecore.ir.lane_dependence import LANE_INDEX, is_pure, nested_blocks
 from tilecore.ir.visit import BODY_FIELDS, map_exprs, map_stmts, regions_of, walk_stmts
 from tilecore.passes.per_lane.lane_split import mentioned
@@ -89,13 +90,15 @@ def _write_out(body: S.Block) -> S.Block:
     pure: dict[Var, Expr] = {}
     for region in _regions(body):
         for stmt in walk_stmts(region.stmts):
-            if isinstance(stmt, S.Let) and is_pure(stmt.value):
-                pure[stmt.var] = substitute(stmt.value, pure)
+            if not isinstance(stmt, S.Let) or not is_pure(stmt.value):
+                continue
+            if is_small(value := substitute(stmt.value, pure)):
+                pure[stmt.var] = value
     # A variable of a loop inside a region means nothing outside of that region.
     for region in _regions(body):
         for stmt in walk_stmts(region.stmts):
             if isinstance(stmt, S.For):
-                pure = {v: e for v, e in pure.items() if stmt.var not in walk_vars(e)}
+                pure = {v: e for v, e in pure.items() if stmt.var not in free_vars(e)}
     if not pure:
         return body
 
@@ -107,11 +110,6 @@ def _write_out(body: S.Block) -> S.Block:
     return _map_regions(
         body, lambda region: (dataclasses.replace(region, stmts=map_stmts(region.stmts, visit)),)
     )
-
-
-def walk_vars(expr: Expr) -> set[Var]:
-    """Variables of an expression."""
-    return {node for node in walk(expr) if isinstance(node, Var)}
 
 
 def _map_regions(block: S.Block, visit: Callable[[Region], S.Block]) -> S.Block:

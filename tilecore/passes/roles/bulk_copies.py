@@ -8,6 +8,7 @@ from tilecore.hooks.context import Context
 from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan, PipelinePlan
 from tilecore.ir.attached import attached_in
 from tilecore.ir.buffers import Buffer, Scope
+from tilecore.ir.compound import is_small
 from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
@@ -97,9 +98,8 @@ class BulkCopies:
         if not brings_all(loop.body, index, kernel_ranges(self.kernel)):
             return False
         self.known.add(loop.var)
-        known = all(
-            self.is_pure(inlined(start, lets)) for start in (*copy.src.starts, *copy.dst.starts)
-        )
+        starts = [inlined(start, lets) for start in (*copy.src.starts, *copy.dst.starts)]
+        known = all(is_small(start) and self.is_pure(start) for start in starts)
         self.known.discard(loop.var)
         return known and self.is_bulk(copy)
 
