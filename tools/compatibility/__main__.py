@@ -122,7 +122,7 @@ def _run(given: argparse.Namespace, work: Path) -> None:
         deadline=after(given.minutes),
         stop=after(given.stop),
     ):
-        result.tree = tree
+        result.tree, result.limit = tree, given.limit
         keep(work, result)
         reason = f": {result.reasons[0]}" if result.reasons else ""
         print(f"{result.state:12} {result.seconds:5.1f} s {result.path}{reason}", flush=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tools.compatibility.families import FAMILIES, in_family
@@ -175,12 +176,19 @@ def _families(runs: Sequence[Run], paths: Sequence[str]) -> str:
     return _table(["programs", *(run.title for run in runs)], rows())
 
 
+def _limits(run: Run) -> str:
+    """Seconds that files had; those of a run that was resumed may differ."""
+    others = Counter(one.limit for one in run.results.values() if one.limit not in (0, run.limit))
+    more = ", ".join(f"{limit:g} in {count} files" for limit, count in sorted(others.items()))
+    return f"{run.title} {run.limit:g}" + (f" ({more})" if more else "")
+
+
 def _introduction(runs: Sequence[Run], commit: str, each: int) -> str:
     return _INTRODUCTION.format(
         commit=commit,
         runs="\n".join(map(_run_row, runs)),
         details="\n".join(map(_details_row, runs)),
-        limits=", ".join(f"{run.title} {run.limit:g}" for run in runs),
+        limits=", ".join(map(_limits, runs)),
         sizes=LIMITS,
         emulated=", ".join(
             [f"{small} for {limit}" for limit, small in EMULATED.items()]

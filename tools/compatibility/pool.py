@@ -31,6 +31,7 @@ class Result:
         seconds: it took.
         lowered: names of the sizes that were lowered.
         tree: the commit of tilecore that ran it.
+        limit: seconds of processor time that it had; 0 stands for the run's own.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Result:
     seconds: float = 0.0
     lowered: list[str] = field(default_factory=list)
     tree: str = ""
+    limit: float = 0.0
 
 
 def summarise(path: str, out: Path, seconds: float, *, stopped: bool, limit: float) -> Result:
