@@ -184,9 +184,11 @@ def test_an_interrupt_leaves_no_file_and_no_lock(
 
 
 HELD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tilecore.runtime.cache import KernelCache
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 def create():
     print("inside", flush=True)
     time.sleep(600)
