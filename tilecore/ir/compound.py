@@ -94,7 +94,8 @@ def _unknown(expr: Compound, name: str) -> Iterator[Any]:
 
 def _are_equal(a: object, b: object) -> bool:
     """Whether two expressions of one class and hash are equal."""
-    stack, seen = [(a, b)], set()
+    stack: list[tuple[Any, Any]] = [(a, b)]
+    seen: set[tuple[int, int]] = set()
     while stack:
         pair = stack.pop()
         key = (id(pair[0]), id(pair[1]))

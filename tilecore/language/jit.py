@@ -83,7 +83,7 @@ class JitFunction:
 
     def __reduce__(self) -> str:
         """Copied and pickled as functions are: by its name."""
-        return str(self.__qualname__)
+        return self.function.__qualname__
 
     def _bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], partial: bool = False

@@ -6,6 +6,7 @@ other, and neighbouring loads and stores are joined again by the compiler where 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,8 +54,11 @@ def _binary(function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     def forward(self: Vector, other: Any) -> Vector:
         return self.apply(function, other)
 
+    def turned(a: Any, b: Any) -> Any:
+        return function(b, a)
+
     def backward(self: Vector, other: Any) -> Vector:
-        return self.apply(lambda a, b: function(b, a), other)
+        return self.apply(turned, other)
 
     return forward, backward
 
@@ -158,7 +162,7 @@ mul2 = _pair("mul2", operator.mul, 2)
 max2 = _pair("max2", maximum, 2)
 min2 = _pair("min2", minimum, 2)
 abs2 = _pair("abs2", absolute, 1)
-fma2 = _pair("fma2", lambda a, b, c: call_math("fma", a, b, c), 3)
+fma2 = _pair("fma2", functools.partial(call_math, "fma"), 3)
 
 
 def extract_lane(vector: Any, lane: int) -> Any:

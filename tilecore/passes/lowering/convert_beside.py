@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tilecore.hooks.context import Context
 from tilecore.ir.buffers import Buffer
-from tilecore.ir.expr import Const, Expr, Load, const, walk
+from tilecore.ir.expr import Const, Load, const, walk
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import Block, For, Intrinsic, Let, LoopKind, Stmt, Store
 from tilecore.ir.visit import (
@@ -173,7 +173,12 @@ def _places(block: Block, buffer: Buffer) -> set[int] | None:
     """Registers of `buffer` that a block touches; None where they are not known."""
     found: set[int] = set()
     for stmt in walk_stmts(block):
-        touched = [node.indices for e in exprs_of(stmt) for node in walk(e) if _of(node, buffer)]
+        touched = [
+            node.indices
+            for e in exprs_of(stmt)
+            for node in walk(e)
+            if isinstance(node, Load) and node.buffer == buffer
+        ]
         if isinstance(stmt, Store) and stmt.buffer == buffer:
             touched.append(stmt.indices)
         if any(region.buffer == buffer for region in regions_of(stmt)):
@@ -185,16 +190,13 @@ def _places(block: Block, buffer: Buffer) -> set[int] | None:
     return found
 
 
-def _of(node: Expr, buffer: Buffer) -> bool:
-    return isinstance(node, Load) and node.buffer == buffer
-
-
 def _unrolled(stmt: Stmt) -> int:
     """Iterations of an unrolled loop from 0 on; 0 for any other statement."""
     if not isinstance(stmt, For) or stmt.kind is not LoopKind.UNROLL:
         return 0
-    known = isinstance(stmt.extent, Const) and stmt.start == const(0, stmt.var.dtype)
-    return int(stmt.extent.value) if known else 0
+    if not isinstance(stmt.extent, Const) or stmt.start != const(0, stmt.var.dtype):
+        return 0
+    return int(stmt.extent.value)
 
 
 def _is(stmt: Stmt, op: str) -> bool:
