@@ -275,6 +275,7 @@ def test_few_parts_get_names():
                 B[1, i] = chosen(i, 30)
 
     text = tilecore.lower(program, "cuda_ampere").ir("tile")
-    lets = [line for line in text.splitlines() if " let " in line]
-    assert 10 < len(lets) < 30
-    assert all(len(line) < 200 for line in text.splitlines())
+    small, *others = text.split("B[0, i] = ")[1].splitlines()
+    assert small.count("select") == 1 + 3 + 9 and "part" not in small
+    assert 10 < sum(" let " in line for line in others) < 30
+    assert all(len(line) < 100 for line in others)

@@ -60,9 +60,13 @@ class Compound(Expr):
         """Structural; no two parts are compared twice."""
         if self is other:
             return True
-        if type(self) is not type(other) or hash(self) != hash(other):
+        if type(self) is not type(other):
             return False
-        return _are_equal(self, other)
+        try:
+            differ = self._hash != other._hash  # type: ignore[has-type, attr-defined]
+        except AttributeError:
+            differ = hash(self) != hash(other)
+        return not differ and _are_equal(self, other)
 
 
 @functools.cache
@@ -83,17 +87,19 @@ def _unknown(expr: Compound, name: str) -> Iterator[Any]:
     stack: list[Expr] = [expr]
     while stack:
         node = stack[-1]
-        below = [c for c in node.children if isinstance(c, Compound) and not hasattr(c, name)]
-        if below:
-            stack += below
-            continue
-        stack.pop()
-        if not hasattr(node, name):
-            yield node
+        is_last = True
+        for child in node.children:
+            if isinstance(child, Compound) and not hasattr(child, name):
+                stack.append(child)
+                is_last = False
+        if is_last:
+            stack.pop()
+            if not hasattr(node, name):
+                yield node
 
 
 def _are_equal(a: object, b: object) -> bool:
-    """Whether two expressions of one class and hash are equal."""
+    """Whether two expressions of one class and hash, which they remember, are equal."""
     stack: list[tuple[Any, Any]] = [(a, b)]
     seen: set[tuple[int, int]] = set()
     while stack:
@@ -117,8 +123,8 @@ def _are_equal(a: object, b: object) -> bool:
                 if not isinstance(x, Compound):
                     if x != y:
                         return False
-                elif type(x) is not type(y) or hash(x) != hash(y):
-                    return False
+                elif type(x) is not type(y) or x._hash != y._hash:  # type: ignore[reportPrivateUsage]
+                    return False  # both were hashed with what they are parts of
                 else:
                     stack.append((x, y))
     return True
