@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import everyday_cases
 import everyday_products as products
 import numpy as np
 import pytest
 from compiling import BACKENDS, kernel_on
 
-# The oldest of the targets shares its lowering with others, which run always.
-EVERYWHERE = [
-    "reference",
-    *(pytest.param(b, marks=pytest.mark.slow) if b == "cuda_ampere" else b for b in BACKENDS),
-]
+HOSTS = ("reference", "cpu_llvm")
+EMULATED = [backend for backend in BACKENDS if backend not in HOSTS]
 
 
-@pytest.mark.parametrize("backend", EVERYWHERE)
-@pytest.mark.parametrize("name", everyday_cases.CASES)
+def _everywhere() -> list[Any]:
+    """Each case on the host always and on one emulated target; the other targets are slow."""
+    result: list[Any] = []
+    for place, name in enumerate(everyday_cases.CASES):
+        quick = (*HOSTS, EMULATED[place % len(EMULATED)])
+        for backend in (*HOSTS, *EMULATED):
+            marks = () if backend in quick else pytest.mark.slow
+            result.append(pytest.param(name, backend, marks=marks))
+    return result
+
+
+@pytest.mark.parametrize(("name", "backend"), _everywhere())
 def test_results_are_those_of_numpy(name: str, backend: str) -> None:
     program, arguments, results = everyday_cases.CASES[name]()
     kernel_on(backend, program)(*arguments)

@@ -252,6 +252,7 @@ def test_indices_that_wrap_end_too(backend):
         assert tilecore.lower(program, backend).source.text
 
 
+@pytest.mark.slow
 def test_long_sums_are_cut():
     @T.prim_func
     def program(A: T.Tensor((COUNT, 1000), "float32"), B: T.Tensor((COUNT,), "float32")):
