@@ -19,9 +19,11 @@ from .host import HostCpu, detect_host
 _lock = FreshLock()
 _library_numbers = itertools.count()
 
-# LLVM's binding takes its own lock around every call, also for what is disposed of at any time.
-_llvm_lock = llvm.ffi.lib._lock
-hold_around_forks(_llvm_lock.__enter__, lambda: _llvm_lock.__exit__(None, None, None))
+# LLVM's binding takes its own lock around every call, also for what is disposed of at any time. The
+# lock is not public: a version without it compiles all the same, and tests/test_forking.py tells.
+_llvm_lock: Any = getattr(llvm.ffi.lib, "_lock", None)
+if _llvm_lock is not None:
+    hold_around_forks(_llvm_lock.__enter__, lambda: _llvm_lock.__exit__(None, None, None))
 
 
 @lru_cache(maxsize=1)
