@@ -30,12 +30,12 @@ demo: setup
 	$(BIN)/tilecore demo
 
 # A selection of conformance for every backend and level, then the emulated suite: the whole for one
-# backend (3 minutes on two cores), a tenth for the others: all of `make test` stays in 20 minutes.
+# backend (3 minutes on two cores), a twentieth for the others: all of `make test` stays in 20 minutes.
 EMULATED := conformance/tilecore_conformance --level emulate
 test: setup
 	$(PYTEST) -m "not slow"
 	$(PYTEST) $(EMULATED) --backend cuda_ampere
-	$(PYTEST) $(EMULATED) --backend cuda_hopper --backend rocm_cdna3 --shard 1/10
+	$(PYTEST) $(EMULATED) --backend cuda_hopper --backend rocm_cdna3 --shard 1/20
 
 test-all: setup
 	$(PYTEST)

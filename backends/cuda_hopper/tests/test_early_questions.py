@@ -80,9 +80,8 @@ def compare(name: str, *stages: int) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("name", "stages"), [("causal", 3), ("one warpgroup", 2)])
-def test_no_bit_changes(name: str, stages: int) -> None:
-    compare(name, stages)
+def test_no_bit_changes() -> None:
+    compare("one warpgroup", 2)
 
 
 @pytest.mark.slow
