@@ -57,8 +57,10 @@ def _whole(kernel: Kernel, region: Region, mn_major: bool) -> str:
 def _held(kernel: Kernel) -> dict[str, str]:
     """Names of the held descriptors, by their text; none where warps have no single role for all
     products."""
+    if not dict(kernel.hints).get(HOLDS):
+        return {}
     roles = [s for s in walk_stmts(kernel.body) if _is(s, "registers.more")]
-    if not dict(kernel.hints).get(HOLDS) or len(roles) != 1 or teams_of(kernel) > 1:
+    if len(roles) != 1 or teams_of(kernel) > 1:
         return {}
     texts: dict[str, str] = {}
     for stmt in walk_stmts(kernel.body):
