@@ -147,8 +147,9 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         inits += taken.declarations(warps)
     total = _total(own, parts)
 
-    def side(body: Callable[[Var, Var], list[Stmt]], label: str) -> Block:
-        """One side's loop over its tiles, with its count of steps."""
+    def side(body: Callable[[Var, Var], list[Stmt]], role: Role) -> Block:
+        """One role's loop over its tiles, with its count of steps."""
+        label = role.value
         done = names.buffer(f"steps_{label}", (), int32, Scope.LOCAL)
         round_, base = Var(names.fresh(f"round_{label}")), Var(names.fresh(f"base_{label}"))
         so_far = Let(base, step_base(parts.loop, round_, done))
@@ -159,13 +160,12 @@ def _assemble(own: Specializer, parts: Parts, plan: PipelinePlan) -> Kernel:
         else:
             tile = Var(names.fresh("tile"))
             work = (*_places(own, parts, tile, first), *inner)
-            role = Role(label)
             walk = Walk(first, total, tile, round_, taken)
-            loop = walk_taken(walk, names, label, work, role)
+            loop = walk_taken(walk, names, work, role)
         return (*at_zero(done), *renamed(loop, names))
 
-    producer = side(lambda round_, base: _loads(own, parts, round_, base), "loaded")
-    consumer = list(side(lambda round_, base: _work(own, parts, plan, round_, base), "used"))
+    producer = side(lambda round_, base: _loads(own, parts, round_, base), Role.PRODUCER)
+    consumer = list(side(lambda round_, base: _work(own, parts, plan, round_, base), Role.CONSUMER))
     if any(is_held(s) for s in walk_stmts(tuple(parts.rest))):
         consumer.append(Intrinsic("bulk.finish"))
     own.kernel = dataclasses.replace(

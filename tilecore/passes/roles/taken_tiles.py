@@ -96,7 +96,7 @@ class TileWalk:
         tile = Var(names.fresh("tile"))
         placed = (*tile_place(kernel, first, tile, names, self.cluster), *work)
         walk = Walk(first, tile_count(kernel, self.cluster), tile, round_, self.ring)
-        return walk_taken(walk, names, role.value, placed, role)
+        return walk_taken(walk, names, placed, role)
 
 
 def taken_ring(own: BulkCopies, label: str) -> Ring:
@@ -110,10 +110,10 @@ def taken_ring(own: BulkCopies, label: str) -> Ring:
     return Ring(SLOTS, (slots,), full, empty, Var(f"{label}_round"))
 
 
-def walk_taken(walk: Walk, names: Names, label: str, work: Block, role: Role) -> Block:
+def walk_taken(walk: Walk, names: Names, work: Block, role: Role) -> Block:
     """`work`, which is written for `walk.tile` in `walk.round_`, for every tile of a block."""
-    now = names.buffer(f"tile_{label}", (), int32, Scope.LOCAL)
-    rounds = names.buffer(f"rounds_{label}", (), int32, Scope.LOCAL)
+    now = names.buffer(f"tile_{role.value}", (), int32, Scope.LOCAL)
+    rounds = names.buffer(f"rounds_{role.value}", (), int32, Scope.LOCAL)
     tile = binary("min", Load(now, ()), binary("sub", walk.total, const(1)))
     head = (
         Let(walk.tile, binary("max", const(0), tile)),
