@@ -18,6 +18,7 @@ addition of a whole buffer in shared memory as a statement of the loop, and a co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -143,9 +144,7 @@ def storing_loop(loop: For, found: list[Leaving], names: Names, base: Expr | Non
 def _addition(one: Leaving, dst: Region, step: Expr) -> Block:
     src = one.stmt.value
     assert isinstance(src, Region)
-    count = 1
-    for extent in src.static_shape or ():
-        count *= extent
-    add = Intrinsic("bulk.add", (src, dst), (("elements", count),), one.stmt.loc)
+    elements = math.prod(src.static_shape or ())
+    add = Intrinsic("bulk.add", (src, dst), (("elements", elements),), one.stmt.loc)
     ring = one.ring
     return (ring.wait_full(step), add, Intrinsic("bulk.wait_read"), ring.emptied(step))
