@@ -54,7 +54,11 @@ def choose_target(
         BackendError: unknown backend, architecture or device.
     """
     if device not in DEVICES:
-        raise BackendError("unknown device", expected=f"one of {', '.join(DEVICES)}", got=device)
+        raise BackendError(
+            "unknown device",
+            expected=f"one of {', '.join(DEVICES)}, or reference in tilecore.compile",
+            got=device,
+        )
     name = backend or best_backend()
     targets = targets_of(name)
     if arch is None:

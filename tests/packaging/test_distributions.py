@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from tilecore.hooks.manager import ENTRY_POINT_GROUP
+from tilecore.errors import BackendError
+from tilecore.hooks.manager import ENTRY_POINT_GROUP, hooks_of
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = {
@@ -69,6 +70,17 @@ def test_core_is_pinned_to_its_minor_line(folder: str) -> None:
     assert core.specifier.contains("0.1.0")
     assert core.specifier.contains("0.1.9")
     assert not core.specifier.contains("0.2.0")
+
+
+@pytest.mark.parametrize("folder", BACKENDS)
+def test_a_missing_backend_names_its_distribution(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    with pytest.raises(BackendError, match=rf"pip install {BACKENDS[folder][0]}\)"):
+        hooks_of.__wrapped__(folder)
+    with pytest.raises(BackendError, match=r"no backend named 'strange_one' is installed; [^h]*$"):
+        hooks_of.__wrapped__("strange_one")
 
 
 def test_core_needs_no_backend_and_no_device_library() -> None:

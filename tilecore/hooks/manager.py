@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import re
 from types import ModuleType
 from typing import Any
 
@@ -70,7 +71,7 @@ def _load(name: str) -> object:
         raise BackendError(
             f"no backend named {name!r} is installed",
             expected=f"one of {', '.join(installed_backends()) or '(none installed)'}",
-            hint=f"pip install tilecore-backend-{name.split('_')[0]}",
+            hint=_installation(name),
         )
     point = next(iter(points))
     try:
@@ -80,6 +81,20 @@ def _load(name: str) -> object:
             f"backend {name!r} does not import: {type(error).__name__}: {error}",
             hint=f"entry point {point.value}",
         ) from error
+
+
+def _installation(name: str) -> str | None:
+    """How to install a backend that core's own extras name; None for those of strangers."""
+    try:
+        required = importlib.metadata.requires("tilecore") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    distributions = {re.split(r"[^\w-]", one, maxsplit=1)[0] for one in required}
+    for one in sorted(distributions, key=len, reverse=True):
+        family = one.removeprefix("tilecore-backend-")
+        if family != one and f"{name}_".startswith(family.replace("-", "_") + "_"):
+            return f"pip install {one}"
+    return None
 
 
 def _chain(name: str, plugin: object) -> list[tuple[str, object]]:
