@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -182,6 +183,17 @@ def test_choose_target(hooks_for) -> None:
         choose_target("under_test", "two")
     with pytest.raises(BackendError, match="unknown device"):
         choose_target("under_test", device="abacus")
+
+
+def test_targets_of_a_base_are_asked_through_the_backend_above_it(hooks_for) -> None:
+    manager.register_backend("base_under_test", plugin(tilecore_describe_targets=lambda: [TARGET]))
+    above = plugin(TILECORE_BASE_BACKENDS=("base_under_test",))
+    del above.tilecore_describe_targets
+    hooks_for(above)
+    for name in ("under_test", "base_under_test"):
+        assert choose_target(name) == choose_target(name, "one") == replace(TARGET, backend=name)
+    chain = manager.hooks_of(choose_target("under_test").backend).chain
+    assert chain == ("base_under_test", "under_test")
 
 
 def test_broken_import_is_reported_with_its_reason(monkeypatch) -> None:

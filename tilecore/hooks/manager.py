@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import re
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -186,5 +187,10 @@ def hooks_of(name: str) -> Hooks:
 
 @functools.lru_cache(maxsize=64)
 def targets_of(name: str) -> tuple[Target, ...]:
-    """What a backend can compile for, best first."""
-    return tuple(hooks_of(name).call("tilecore_describe_targets"))
+    """What a backend can compile for, best first.
+
+    Targets that one of its bases describes are the backend's own here: with the base's name all
+    further questions would go to the base alone.
+    """
+    found = hooks_of(name).call("tilecore_describe_targets")
+    return tuple(replace(target, backend=name) for target in found)
