@@ -12,6 +12,7 @@ import tilecore.language as T
 from tilecore.errors import LanguageError, UnsupportedError
 from tilecore.ir.layout import FragmentLayout, FragmentMode, Layout, Mode, Swizzle
 from tilecore.language.layouts import CompilersChoice
+from tilecore.language.separable import separate
 
 
 @st.composite
@@ -45,6 +46,42 @@ def test_layouts_from_several_indices():
     assert fitted.offset((3, 2)) == 2 * 8 + 3
     blocked = T.Layout((8, 8), lambda i, j: (i // 4, j // 2, i % 4, j % 2))
     assert blocked.offset((5, 3)) == ((1 * 4 + 1) * 4 + 1) * 2 + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(), st.integers(0, 3), st.data())
+def test_sums_over_coordinates_are_those_of_the_function(layout, more, data):
+    divisors = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=2))
+
+    def function(i, j):
+        first, second = divisors
+        tiles = [-(i // first) + i * 3 + more, (j % second) * 2, j // second - 1, j << 1 & 6]
+        return [*tiles, more - j + (i >> 1) * (i % 4)]
+
+    found = separate(layout.shape, function)
+    indices = np.array([function(*p) for p in itertools.product(*map(range, layout.shape))])
+    expected = 0
+    for column in indices.T:
+        expected = expected * (column.max() + 1) + column
+    along = [found.along(k, extent) for k, extent in enumerate(layout.shape)]
+    assert (found.constant + along[0][:, None] + along[1] == expected.reshape(layout.shape)).all()
+
+
+def test_layouts_of_more_elements_than_are_looked_at():
+    shape = (8, 4096, 32, 192)
+    fitted = T.Layout(
+        shape,
+        lambda b, s, h, d: [b, s // 8, h, d // 8, d % 2, 4 * (s % 8) + d % 8 // 2],
+    )
+    assert fitted.shape == shape and fitted.span == fitted.size and fitted.is_injective()
+    assert fitted.offset((1, 9, 2, 11)) == (((512 + 1) * 32 + 2) * 24 + 1) * 64 + 32 + 4 + 1
+    with pytest.raises(UnsupportedError, match="more than 33554432 coordinates"):
+        T.Layout(shape, lambda b, s, h, d: [b, s * h, h, d])
+    with pytest.raises(UnsupportedError, match="more than 33554432 coordinates"):
+        T.Layout((1 << 40,), lambda i: i)
+    assert separate(shape, lambda b, s, h, d: b * h) is None
+    assert separate(shape, lambda b, s, h, d: (b + h) // 2) is None
+    assert separate(shape, lambda b, s, h, d: s if s < 9 else h) is None
 
 
 def test_xor_swizzles_are_found():

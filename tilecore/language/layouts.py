@@ -26,6 +26,7 @@ from tilecore.ir.layout import (
 )
 from tilecore.ir.layout import Layout as IrLayout
 from tilecore.language.locate import caller_loc, fail, refuse
+from tilecore.language.separable import Separable, separate
 
 MAX_POINTS = 1 << 20  # coordinates that are examined one by one
 MAX_ARRAY_POINTS = 1 << 25  # coordinates that are examined as an array
@@ -56,8 +57,13 @@ def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IrLayout | CompilersCh
     Raises:
         LanguageError: such a function puts two elements in one place.
     """
-    extents = _shape(shape, MAX_ARRAY_POINTS)
-    offsets = _linear_offsets(extents, forward_fn)
+    extents = _shape(shape, 1 << 62)
+    large = math.prod(extents) > MAX_POINTS >= max(extents)
+    separable = separate(extents, forward_fn) if large else None
+    fitted = None if separable is None else _fit_separable(extents, separable)
+    if fitted is not None:
+        return fitted
+    offsets = _linear_offsets(_shape(shape, MAX_ARRAY_POINTS), forward_fn)
     fitted = _fit(extents, offsets)
     if fitted is not None:
         return fitted
@@ -137,6 +143,16 @@ def _indices_by_point(extents: tuple[int, ...], function: Callable[..., Any]) ->
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _fit_separable(extents: tuple[int, ...], offset: Separable) -> IrLayout | None:
+    """Modes of each axis; the sum over the axes is exact, so that none is looked at with others."""
+    if offset.constant != 0:
+        return None
+    axes = [_modes(offset.along(axis, extent).tolist()) for axis, extent in enumerate(extents)]
+    if any(modes is None for modes in axes):
+        return None
+    return IrLayout(tuple(tuple(Mode(*mode) for mode in modes or ()) for modes in axes))
 
 
 def _fit(

@@ -33,8 +33,8 @@ LIMITS = "; ".join(f"`{pattern.pattern}` {limit}" for pattern, limit in _LIMITS)
 EMULATED = {256: 128}
 """Limits of an emulated run, by those of a host's: it steps through every lane."""
 
-EMULATED_NAMES = [(re.compile(r"^[hw]$"), 8)]
-"""Names that an emulated run lowers besides: the sides of images."""
+EMULATED_NAMES = [(re.compile(r"^w$"), 8), (re.compile(r"^h$"), 16)]
+"""Names that an emulated run lowers besides: sides of images, where `h` is heads elsewhere."""
 
 
 def use_emulator_limits() -> None:
