@@ -13,6 +13,18 @@ def first_query(problem, block, q_len, tile_q):
 
 
 @T.macro
+def first_query_from_end(problem, block, q_len, tile_q):
+    """The same where the last causal tile, which sees the most keys, shall be a whole one.
+
+    Tiles then count from the last query back, and the first one, which sees the fewest keys, begins
+    before query 0 where no tile divides the length: copies leave such rows out.
+    """
+    if problem.right is not None and q_len % tile_q:
+        return q_len - (block + 1) * tile_q
+    return first_query(problem, block, q_len, tile_q)
+
+
+@T.macro
 def key_tiles(problem, first_q, rows, shift, limit, tile_k):
     """(first, one past the last) tile of keys that queries ``first_q ... first_q + rows`` see.
 

@@ -12,7 +12,12 @@ any strides, and a user's score function (`score_mods` has a soft cap and ALiBi)
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import first_query, hide_invisible, key_tiles, modify_scores
+from tilecore_kernels.attention_masks import (
+    first_query_from_end,
+    hide_invisible,
+    key_tiles,
+    modify_scores,
+)
 from tilecore_kernels.attention_problem import (
     PROBLEMS,
     AttentionConfig,
@@ -80,7 +85,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
             out = T.alloc_fragment((tile_q, p.dim_v), "float32")
 
-            first_q = first_query(p, bx, p.q_len, tile_q)
+            first_q = first_query_from_end(p, bx, p.q_len, tile_q)
             T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
             T.clear(out)
             rows = new_rows(tile_q)

@@ -19,7 +19,7 @@ import numpy as np
 import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_masks import first_query, hide_invisible, key_tiles
+from tilecore_kernels.attention_masks import first_query_from_end, hide_invisible, key_tiles
 from tilecore_kernels.attention_problem import WARP_ROLES, AttentionConfig, AttentionProblem
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.online_softmax import (
@@ -94,7 +94,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
             scores = T.alloc_fragment((tile_q, tile_k), "float32")
             weights = T.alloc_fragment((tile_q, tile_k), DTYPE)
             out = T.alloc_fragment((tile_q, p.dim_v), "float32")
-            first_q = first_query(p, bx, p.q_len, tile_q)
+            first_q = first_query_from_end(p, bx, p.q_len, tile_q)
             of = head // group
             scale = QScale[batch, of] * KScale[batch, of] * (p.scale * LOG2_E)
             T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)

@@ -173,8 +173,6 @@ class PipelinePlan:
         asks_early: where the last contraction runs one iteration late, consumers ask whether the
             next iteration's data is there before the work in front of their wait for it, and
             count the slots of all rings along.
-        converts_beside: in such loops the last part of the work on the first contraction's result
-            runs behind the wait for the last one, beside the conversion of the other parts.
     """
 
     num_stages: int
@@ -191,7 +189,6 @@ class PipelinePlan:
     takes_turns: bool = False
     held_registers: int = 0
     asks_early: bool = False
-    converts_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

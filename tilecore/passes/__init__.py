@@ -17,7 +17,6 @@ from tilecore.passes.fit_clusters import fit_clusters
 from tilecore.passes.hoist_allocations import hoist_allocations
 from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.insert_barriers import insert_barriers
-from tilecore.passes.lowering.convert_beside import convert_beside
 from tilecore.passes.lowering.count_slots import count_slots
 from tilecore.passes.lowering.hoist_offsets import hoist_offsets
 from tilecore.passes.lowering.lower_lanes import lower_lanes
@@ -68,7 +67,6 @@ SCHEDULING_PASSES: tuple[Pass, ...] = (
 )
 LOWERING_PASSES: tuple[Pass, ...] = (
     lower_lanes,
-    convert_beside,
     hoist_offsets,
     count_slots,
     plain_divisions,

@@ -1,15 +1,12 @@
-"""Short steps of attention: the next slot asked for early, rings counted, descriptors held,
-conversions beside exponentials.
+"""Short steps of attention: the next slot asked for early, rings counted, descriptors held.
 
-Options that are off by default: with them results have the same bits, whatever the number of
-stages, and texts without them stay as they were.
+The plan's choice for three warpgroups; options say otherwise, either way. Results have the same
+bits with and without, whatever the number of stages.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -19,23 +16,17 @@ from tilecore import driver
 from tilecore.compiler import lower
 from tilecore.errors import EmulatorFault
 from tilecore.hooks.records import CompileOptions
-from tilecore.ir.buffers import Buffer
-from tilecore.ir.dtypes import float32
-from tilecore.ir.expr import TRUE, Cast, Load, const
-from tilecore.ir.program import Kernel, Program
-from tilecore.ir.stmts import Block, For, Intrinsic, Stmt, Store
-from tilecore.ir.visit import buffers_in, walk_stmts
-from tilecore.passes.lowering.convert_beside import BESIDE, convert_beside
+from tilecore.ir.expr import TRUE
 from tilecore.passes.roles.ring import Ring
-from tilecore_backend_cuda_hopper.copy import ASKS_EARLY, CONVERTS_BESIDE
 from tilecore_backend_cuda_hopper.descriptors import HOLDS
+from tilecore_backend_cuda_hopper.overlap import ASKS_EARLY
 from tilecore_kernels.attention_problem import AttentionConfig, AttentionProblem, inputs
 from tilecore_kernels.flash_attention import FLASH_ATTENTION
 from tilecore_kernels.gemm import GEMM, GemmProblem
 from tilecore_kernels.gemm_configs import GemmConfig
 
 Problem = AttentionProblem
-ALL = (ASKS_EARLY, CONVERTS_BESIDE, HOLDS)
+ALL = (ASKS_EARLY, HOLDS)
 CASES = {
     "full": (Problem(1, 2, 450, 64, "float16", kv_len=700, has_lse=True), (192, 80, 384)),
     "causal": (Problem(1, 2, 450, 64, "float16", right=0, has_lse=True), (192, 64, 384)),
@@ -52,7 +43,7 @@ CASES = {
 
 
 def options(*names: str) -> CompileOptions:
-    return CompileOptions(extra=tuple((name, True) for name in sorted(names)))
+    return CompileOptions(extra=tuple((name, name in names) for name in ALL))
 
 
 def attention(name: str, stages: int, *names: str):
@@ -136,51 +127,18 @@ def test_each_descriptor_is_held_once() -> None:
     assert text.count("hopper::hold(") == text.count("hopper::descriptor(") == 2
 
 
-@pytest.mark.parametrize("name", ["full", "causal"])
-def test_the_last_quarter_of_the_exponentials_stands_behind_the_wait(name: str) -> None:
-    _, program, chosen = attention(name, 3, ASKS_EARLY, CONVERTS_BESIDE)
-    text = lower(program, backend="cuda_hopper", options=chosen).source.text
-    groups = CASES[name][1][1] // 8  # of 8 columns
-    first = groups - groups // 4
-    loop = text[text.index("barrier_test(") :]
-    loop = re.split(r"slot\w* = slot", loop)[0]
-    words = (f" < {first}; ", "pin(scores);", "wgmma_wait<0>", f" = {first}; ", "store_pair(")
-    places = [loop.index(word) for word in words]
-    assert places == sorted(places)
-    assert loop.count("fast_exp2(scores") == loop.count("store_pair(") == 2
-
-
-def test_work_that_shares_more_than_the_result_is_left_where_it_is() -> None:
-    _, program, chosen = attention("full", 3)
-    kernel = lower(program, backend="cuda_hopper", options=chosen).stages[-1][1].kernels[0]
-    loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
-    steady = next(s for s in loops if any(is_settle(t) for t in s.body))
-    hinted = dataclasses.replace(steady, hints=((BESIDE, True),))
-    assert divided(hinted) != hinted
-    at = next(k for k, s in enumerate(steady.body) if is_settle(s))
-    weights = next(b for b in buffers_in(steady.body) if b.name == "weights")
-    reads = Store(total_of(steady.body), (const(0),), Cast(Load(weights, (const(0),)), float32))
-    body = (*steady.body[:at], reads, *steady.body[at:])
-    spoilt = dataclasses.replace(hinted, body=body)
-    assert divided(spoilt) == spoilt
-
-
-def divided(loop: For) -> For:
-    """The loop after the pass."""
-    kernel = Kernel("k", (), (), 128, (loop,))
-    (after,) = convert_beside(Program("p", (), (kernel,)), None).kernels
-    return after.body[0]
-
-
-def is_settle(stmt: Stmt) -> bool:
-    return isinstance(stmt, Intrinsic) and stmt.op == "contraction.settle"
-
-
-def total_of(body: Block) -> Buffer:
-    return next(b for b in buffers_in(body) if b.name == "total")
+WORDS = ("barrier_test", "hold(", "__words", "there[0]")
 
 
 def test_without_the_options_nothing_of_them_is_generated() -> None:
-    _, program, _ = attention("causal", 2)
-    text = lower(program, backend="cuda_hopper").source.text
-    assert not any(word in text for word in ("barrier_test", "hold(", "__words", "there[0]"))
+    _, program, chosen = attention("causal", 2)
+    text = lower(program, backend="cuda_hopper", options=chosen).source.text
+    assert not any(word in text for word in WORDS)
+
+
+@pytest.mark.parametrize(("name", "is_chosen"), [("causal", True), ("two warpgroups", False)])
+def test_the_plan_chooses_where_options_say_nothing(name: str, is_chosen: bool) -> None:
+    _, program, both = attention(name, 2, *ALL)
+    _, _, neither = attention(name, 2)
+    wanted = lower(program, backend="cuda_hopper", options=both if is_chosen else neither)
+    assert lower(program, backend="cuda_hopper").source.text == wanted.source.text

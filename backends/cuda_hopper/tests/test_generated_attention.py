@@ -101,6 +101,14 @@ def source_of(name: str) -> str:
     return lower(program, backend="cuda_hopper").source.text
 
 
+@pytest.mark.parametrize("length", [450, 576])
+def test_the_causal_tile_that_lacks_rows_is_the_one_that_sees_the_fewest_keys(length: int) -> None:
+    problem = Problem(1, 1, length, 64, "float16", right=0)
+    text = lower(FLASH_ATTENTION.program(problem, Config(192, 64, 3, 384)), backend="cuda_hopper")
+    first = "(2 - bx_1) * 192" if length % 192 == 0 else "450 - (bx_1 + 1) * 192"
+    assert f"const int first_q_1 = {first};" in text.source.text
+
+
 def test_schedules_are_those_that_the_cases_name() -> None:
     assert "hopper::take_tile(" in source_of("causal, tiles from a counter")
     assert "own_steps" in source_of("causal, tiles from a counter")

@@ -39,10 +39,6 @@ ELEMENT_BITS = frozenset({8, 16, 32, 64})
 PRODUCER_WARPS = 4
 """A whole warpgroup, because registers are handed over between warpgroups; one lane works."""
 MAX_THREADS = 1024
-ASKS_EARLY = "asks_early"
-"""Option of `CompileOptions.extra`, off by default: `PipelinePlan.asks_early`."""
-CONVERTS_BESIDE = "converts_beside"
-"""Option of `CompileOptions.extra`, off by default: `PipelinePlan.converts_beside`."""
 CLUSTER = 2
 """Blocks that share a tile of B: four do not fit all multiprocessors at once, and halve the speed
 (docs/performance-log.md)."""
@@ -77,8 +73,6 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         cluster=_cluster(request),
         takes_tiles=True, alternates=fits_twice(request),
         takes_turns=left is not None, held_registers=left or 0,
-        asks_early=bool(dict(request.options.extra).get(ASKS_EARLY)),
-        converts_beside=bool(dict(request.options.extra).get(CONVERTS_BESIDE)),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 

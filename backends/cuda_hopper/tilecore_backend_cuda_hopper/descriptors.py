@@ -7,19 +7,26 @@ one again in every step, a chain of four instructions in front of the first prod
 
 from __future__ import annotations
 
+import dataclasses
+import weakref
+
 from tilecore.codegen.simt.emitter import KernelPrinter
+from tilecore.hooks.records import CompileOptions
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const, Expr, binary, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import Intrinsic
+from tilecore.ir.stmts import For, Intrinsic
 from tilecore.ir.visit import walk_stmts
+from tilecore.passes.lowering.count_slots import COUNTED
+from tilecore.passes.scopes import with_hint
 from tilecore.passes.turns.teams import teams_of
 from tilecore_backend_cuda_hopper.layout import descriptor_facts
 
 HOLDS = "holds_descriptors"
-"""Option of `CompileOptions.extra`, off by default, and hint of a kernel: its consumers keep the
-descriptors of shared buffers in registers."""
+"""Option of `CompileOptions.extra`: consumers keep the descriptors of shared buffers in registers,
+or do not; hint of a kernel whose consumers do."""
+_names: weakref.WeakKeyDictionary[KernelPrinter, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 def descriptor_text(
@@ -29,7 +36,7 @@ def descriptor_text(
     assert isinstance(step, Expr)
     # The descriptor of the buffer itself is the same everywhere: it is made once, before all loops.
     text = _whole(printer.kernel, region, mn_major)
-    text = _held(printer.kernel).get(text, text)
+    text = _held(printer).get(text, text)
     for elements in (region.starts[0], step):
         if isinstance(elements, Const) and elements.value == 0:
             continue
@@ -38,11 +45,27 @@ def descriptor_text(
     return text
 
 
-def held_declarations(kernel: Kernel) -> str:
+def held_declarations(printer: KernelPrinter) -> str:
     """What stands at the begin of the consumers' role: one declaration for each held descriptor."""
     return "".join(
-        f"const auto {name} = hopper::hold({text}); " for text, name in _held(kernel).items()
+        f"const auto {name} = hopper::hold({text}); " for text, name in _held(printer).items()
     )
+
+
+def holding(kernel: Kernel, options: CompileOptions) -> Kernel:
+    """A lane-level kernel with the hint, where options or its loops ask for it.
+
+    Unless the options say otherwise these are kernels with loops that have their rings counted:
+    what is left between two steps is as short as it can be.
+    """
+    is_asked = dict(options.extra).get(HOLDS)
+    if is_asked is None:
+        is_asked = any(
+            isinstance(s, For) and dict(s.hints).get(COUNTED) for s in walk_stmts(kernel.body)
+        )
+    if not is_asked:
+        return kernel
+    return dataclasses.replace(kernel, hints=with_hint(kernel.hints, HOLDS, True))
 
 
 def _whole(kernel: Kernel, region: Region, mn_major: bool) -> str:
@@ -54,11 +77,18 @@ def _whole(kernel: Kernel, region: Region, mn_major: bool) -> str:
     return f"hopper::descriptor({buffer.name}, {', '.join(map(str, facts))})"
 
 
-def _held(kernel: Kernel) -> dict[str, str]:
-    """Names of the held descriptors, by their text; none where warps have no single role for all
-    products."""
-    if not dict(kernel.hints).get(HOLDS):
+def _held(printer: KernelPrinter) -> dict[str, str]:
+    """Names of the held descriptors, by their text."""
+    if not printer.hints.get(HOLDS):
         return {}
+    if printer not in _names:
+        _names[printer] = _found(printer.kernel)
+    return _names[printer]
+
+
+def _found(kernel: Kernel) -> dict[str, str]:
+    """Names for all descriptors of whole buffers; none where warps have no single role for all
+    products."""
     roles = [s for s in walk_stmts(kernel.body) if _is(s, "registers.more")]
     if len(roles) != 1 or teams_of(kernel) > 1:
         return {}

@@ -20,10 +20,9 @@ from tilecore.ir.stmts import Intrinsic
 from tilecore.ir.visit import walk_stmts
 from tilecore.ir.windows import Windows, windows_by
 from tilecore.passes.roles.window_copies import LOAD_WINDOWS
-from tilecore.passes.scopes import with_hint
 from tilecore.passes.turns.teams import teams_of
 from tilecore.target import Target
-from tilecore_backend_cuda_hopper.descriptors import HOLDS, descriptor_text, held_declarations
+from tilecore_backend_cuda_hopper.descriptors import descriptor_text, held_declarations, holding
 from tilecore_backend_cuda_hopper.kernel_maps import KernelMap, kernel_map, map_of_windows
 from tilecore_backend_cuda_hopper.layout import LINE_BYTES
 from tilecore_backend_cuda_hopper.mma import WARPGROUP, instruction_of
@@ -49,12 +48,8 @@ DIALECT = Dialect(namespaces=frozenset({"ampere", "hopper"}))
 
 def emit(program: Program, target: Target, options: CompileOptions) -> Source:
     """The program's text, with tensor maps as parameters and its wgmma functions as a header."""
-    if dict(options.extra).get(HOLDS):
-        kernels = (
-            dataclasses.replace(kernel, hints=with_hint(kernel.hints, HOLDS, True))
-            for kernel in program.kernels
-        )
-        program = dataclasses.replace(program, kernels=tuple(kernels))
+    kernels = tuple(holding(kernel, options) for kernel in program.kernels)
+    program = dataclasses.replace(program, kernels=kernels)
     source = emit_program(program, target, options, DIALECT, extra=_extra)
     instructions = sorted(
         {
@@ -270,7 +265,7 @@ def _registers(which: int) -> EmitRule:
         kernel = printer.kernel
         groups = tile_threads * teams_of(kernel) // WARPGROUP
         counts = register_counts(groups, kernel.cluster[0], words_declared(kernel))
-        held = held_declarations(kernel) if which else ""
+        held = held_declarations(printer) if which else ""
         if counts is None:
             return f"{held}// registers stay as they were at launch"
         return f"hopper::registers_{('fewer', 'more')[which]}<{counts[which]}>(); {held}".rstrip()

@@ -30,6 +30,10 @@ than it has: little is left to the producers, which load boxes of up to four axe
 RESCALED_LATER = 3
 """Warpgroups from which on the result is rescaled beside the next scores, row by row: two are as
 fast, or slower, when each starts its next product after the rescale (docs/performance-log.md)."""
+ASKS_EARLY = "asks_early"
+"""Option of `CompileOptions.extra`: `PipelinePlan.asks_early`, whatever the plan would choose."""
+ASKING = 3
+"""Warpgroups from which on the next step's data is asked for early (docs/performance-log.md)."""
 LARGEST = 255
 """Registers that one lane can name (CUDA C++ Programming Guide, compute capability 9.0)."""
 ADDRESSES = 20
@@ -63,7 +67,8 @@ def with_overlap(plan: PipelinePlan, request: PipelineRequest) -> PipelinePlan:
     pairs = zip(plan.stage, body, strict=True)
     stage = tuple(at + (id(stmt) in later) for at, stmt in pairs)
     cluster = plan.cluster if need <= most(groups, plan.cluster, words) else 1
-    return dataclasses.replace(plan, stage=stage, cluster=cluster)
+    asks = dict(request.options.extra).get(ASKS_EARLY, groups >= ASKING)
+    return dataclasses.replace(plan, stage=stage, cluster=cluster, asks_early=bool(asks))
 
 
 def register_counts(groups: int, cluster: int, words: int = 0) -> tuple[int, int] | None:

@@ -24,7 +24,6 @@ from tilecore.ir.stmts import (
     Block,
     For,
     Gemm,
-    Hints,
     If,
     Intrinsic,
     Let,
@@ -40,7 +39,6 @@ from tilecore.ir.visit import (
     substitute_block,
     walk_stmts,
 )
-from tilecore.passes.lowering.convert_beside import BESIDE
 from tilecore.passes.lowering.count_slots import COUNTED
 from tilecore.passes.lowering.skip_scaling import FACTORS_APART
 from tilecore.passes.roles.ring import Group
@@ -250,7 +248,7 @@ def _delayed(
         counter, one, binary("sub", extent, one), one,
         (*loop_value(loop, counter), *iteration(counter, True, there)),
         LoopKind.SERIAL, None,
-        _hints(loop, plan), loop.loc,
+        with_hint(loop.hints, COUNTED, True) if plan.asks_early else loop.hints, loop.loc,
     )  # fmt: skip
     first = substitute_block(iteration(zero, delayed=False), {loop.var: loop.start})
     first = renamed(first, names)
@@ -269,14 +267,6 @@ def _delayed(
     if steps.taken is not None:
         result.append(_released(loop, parts, names, base, steps.taken))
     return result
-
-
-def _hints(loop: For, plan: PipelinePlan) -> Hints:
-    """The loop's hints, with those that the plan asks lowering to follow."""
-    hints = loop.hints
-    for name, is_asked in ((COUNTED, plan.asks_early), (BESIDE, plan.converts_beside)):
-        hints = with_hint(hints, name, True) if is_asked else hints
-    return hints
 
 
 def _released(loop: For, parts: _Delayed, names: Names, base: Expr, taken: Expr) -> For:
