@@ -1,9 +1,9 @@
-"""The tiles of packed sequences: the list itself, and attention whichever way blocks get theirs."""
+"""The tiles of packed sequences: the list itself, and attention of whatever they hold."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import tilecore.language as T
 from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.flash_varlen import FLASH_VARLEN, flash_varlen
 from tilecore_kernels.tiles import ceildiv
-from tilecore_kernels.varlen_problem import WAYS, VarlenConfig, VarlenProblem, inputs, reference
+from tilecore_kernels.varlen_problem import VarlenProblem, inputs, reference
 from tilecore_kernels.varlen_tiles import WORDS, list_tiles
 
 Lengths = tuple[tuple[int, int], ...]
@@ -59,14 +59,13 @@ def starts_of(lengths: Lengths, front: int = 0) -> np.ndarray:
     return starts
 
 
-def expected(lengths: Lengths, starts: np.ndarray, causal: bool, places: int) -> np.ndarray:
+def expected(lengths: Lengths, starts: np.ndarray, places: int) -> np.ndarray:
     """The list, one tile after the other."""
     found = []
     for b in sorted(range(len(lengths)), key=lambda b: (-lengths[b][1], b)):
         queries, keys = lengths[b]
-        firsts = range(0, queries, TILE_Q)
-        for first in reversed(firsts) if causal else firsts:
-            found.append((b, first, starts[0, b], queries, starts[1, b], keys))
+        for end in range(queries, 0, -TILE_Q):
+            found.append((b, end - TILE_Q, starts[0, b], queries, starts[1, b], keys))
     wanted = np.zeros((places, WORDS), np.int32)
     wanted[: len(found)] = np.array(found, np.int32).reshape(-1, WORDS)
     return wanted
@@ -76,7 +75,7 @@ def check_list(lengths: Lengths, causal: bool, front: int, backend: str, device:
     starts = starts_of(lengths, front)
     total = int(starts[0, -1]) + 3
     most = min(total // TILE_Q + len(lengths), ceildiv(MAX_Q, TILE_Q) * len(lengths), total)
-    wanted = expected(lengths, starts, causal, most)  # fails where there are more tiles than places
+    wanted = expected(lengths, starts, most)  # fails where there are more tiles than places
     got = np.full(wanted.shape, -1, np.int32)
     listing(causal, backend, device)(starts[0].copy(), starts[1].copy(), got)
     np.testing.assert_array_equal(got, wanted)
@@ -109,30 +108,45 @@ def test_the_list_is_the_same_on_lanes(
         check_list(lengths, bool(seed % 2), 5 * seed, backend, "emulator")
 
 
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What a kernel is compiled for, but for its lengths: all that is not read on the device."""
+
+    left: int | None = None
+    right: int | None = None
+    kv_heads: int = 1
+    page_size: int = 0
+
+    def of(self, lengths: Lengths) -> VarlenProblem:
+        """The problem of these lengths: two heads, 200 queries and 300 keys at most."""
+        pages = ceildiv(300, self.page_size) if self.page_size else 0
+        return VarlenProblem(
+            2, 32, 200, kv_heads=self.kv_heads, left=self.left, right=self.right,
+            page_size=self.page_size, max_pages=pages, lengths=lengths,
+        )  # fmt: skip
+
+
+CAUSAL, FULL = Mask(right=0), Mask()
+MASKS = (
+    CAUSAL, FULL, Mask(left=20, right=0, kv_heads=2), Mask(left=40, right=9), Mask(right=5),
+    Mask(right=0, page_size=32), Mask(left=70, page_size=16, kv_heads=2),
+)  # fmt: skip
+
+
 @functools.cache
-def attention(way: int, backend: str, right: int | None, page_size: int = 0) -> Any:
-    """The kernel for up to 200 queries of two heads, in one of the `WAYS`."""
-    problem = problem_of((), right, page_size)
+def attention(mask: Mask, backend: str) -> Any:
+    """One kernel for all lengths."""
     device = "native" if backend == "cpu_llvm" else "emulator"
-    config = VarlenConfig(64, 32, 2, 128, **WAYS[way])
-    return tilecore.compile(flash_varlen(problem, config), backend=backend, device=device)
+    program = flash_varlen(mask.of(()), AttentionConfig(64, 32, 2, 128))
+    return tilecore.compile(program, backend=backend, device=device)
 
 
-def problem_of(lengths: Lengths, right: int | None, page_size: int = 0) -> VarlenProblem:
-    pages = ceildiv(300, page_size) if page_size else 0
-    return VarlenProblem(
-        2, 32, 200, kv_heads=1, right=right, page_size=page_size, max_pages=pages, lengths=lengths
-    )
-
-
-def check_attention(
-    lengths: Lengths, way: int, backend: str, right: int | None, page_size: int = 0
-) -> None:
-    problem = problem_of(lengths, right, page_size)
+def check_attention(lengths: Lengths, mask: Mask, backend: str) -> None:
+    problem = mask.of(lengths)
     arrays = inputs(problem, np.random.default_rng(0))
     rows = len(arrays[0])
     got = (np.full((rows, 2, 32), np.nan, np.float16), np.full((2, rows), np.nan, np.float32))
-    attention(way, backend, right, page_size)(*arrays, *got)
+    attention(mask, backend)(*arrays, *got)
     out, sums = reference(problem, *arrays)
     np.testing.assert_allclose(got[0].astype(np.float64), out, rtol=2e-3, atol=2e-3)
     np.testing.assert_array_equal(np.isneginf(got[1]), np.isneginf(sums))
@@ -140,44 +154,59 @@ def check_attention(
     np.testing.assert_allclose(got[1][seen], sums[seen], rtol=1e-4, atol=1e-3)
 
 
-PAIR = st.tuples(st.integers(0, 200), st.integers(0, 290))
+PAIR = st.tuples(st.one_of(st.integers(0, 200), st.sampled_from((0, 64, 128))), st.integers(0, 290))
 
 
-@given(
-    st.lists(PAIR, max_size=9).map(tuple), st.sampled_from(range(len(WAYS))),
-    st.sampled_from((0, 32)),
-)  # fmt: skip
-@settings(max_examples=30, deadline=None)
-def test_all_ways_equal_float64(lengths: Lengths, way: int, page_size: int) -> None:
-    check_attention(lengths, way, "cpu_llvm", 0, page_size)
+@given(st.lists(PAIR, max_size=9).map(tuple), st.sampled_from(MASKS))
+@settings(max_examples=60, deadline=None)
+def test_any_lengths_equal_float64(lengths: Lengths, mask: Mask) -> None:
+    check_attention(lengths, mask, "cpu_llvm")
 
 
 @pytest.mark.parametrize("name", EDGES)
 def test_edges_equal_float64(name: str) -> None:
-    for way in range(len(WAYS)):
-        check_attention(EDGES[name], way, "cpu_llvm", None)
+    for mask in MASKS:
+        check_attention(EDGES[name], mask, "cpu_llvm")
 
 
-@pytest.mark.parametrize("way", range(1, len(WAYS)))
+@pytest.mark.parametrize("mask", (CAUSAL, MASKS[2], MASKS[-1]))
 @pytest.mark.parametrize("backend", LANES)
-def test_ways_on_lanes(backend: str, way: int) -> None:
-    check_attention(UNEQUAL, way, backend, 0)
+def test_masks_on_lanes(backend: str, mask: Mask) -> None:
+    check_attention(UNEQUAL, mask, backend)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", LANES)
-def test_edges_on_lanes(backend: str) -> None:
-    for way in range(1, len(WAYS)):
-        for lengths in EDGES.values():
-            check_attention(lengths, way, backend, None)
+@pytest.mark.parametrize("mask", MASKS)
+def test_edges_and_random_lengths_on_lanes(backend: str, mask: Mask) -> None:
+    rng = np.random.default_rng(MASKS.index(mask))
+    drawn = rng.integers(0, 200, (12, 6, 2)) * rng.integers(0, 2, (12, 6, 2))
+    for lengths in (*EDGES.values(), *(tuple((int(q), int(k)) for q, k in one) for one in drawn)):
+        check_attention(lengths, mask, backend)
 
 
-def test_the_first_choice_takes_tiles_as_measured() -> None:
-    """What was not measured on a device is a choice behind the first one, with the same tiles."""
+def test_thousands_of_short_sequences() -> None:
+    check_attention(((3, 5), (0, 1), (1, 0), (2, 2)) * 600, CAUSAL, "cpu_llvm")
+
+
+def test_starts_may_change_between_calls() -> None:
+    """The list is written by each launch: the same tensors, other lengths in them."""
+    problem = CAUSAL.of(UNEQUAL)
+    q, k, v, starts_q, starts_k = inputs(problem, np.random.default_rng(0))
+    got = np.full(q.shape, np.nan, q.dtype), np.full((2, len(q)), np.nan, np.float32)
+    kernel = attention(CAUSAL, "cpu_llvm")
+    for turned in (UNEQUAL, UNEQUAL[::-1]):
+        starts_q[:], starts_k[:] = starts_of(turned)
+        kernel(q, k, v, starts_q, starts_k, *got)
+        out, _ = reference(replace(problem, lengths=turned), q, k, v, starts_q, starts_k)
+        np.testing.assert_allclose(got[0].astype(np.float64), out, rtol=2e-3, atol=2e-3)
+
+
+def test_a_packed_sequence_has_the_tiles_of_one_alone() -> None:
+    """Those that were measured, on every kind of target."""
     from tilecore.targets import choose_target
 
-    target = choose_target("cuda_hopper")
-    first, *others = FLASH_VARLEN.configs(VarlenProblem(16, 128, 8192, right=0), target)
-    assert first == VarlenConfig(192, 80, 3, 384)
-    assert others[: len(WAYS) - 1] == [replace(first, **way) for way in WAYS[1:]]
-    assert isinstance(first, AttentionConfig)
+    first = FLASH_VARLEN.configs(
+        VarlenProblem(16, 128, 8192, right=0), choose_target("cuda_hopper")
+    )[0]
+    assert first == AttentionConfig(192, 80, 3, 384)

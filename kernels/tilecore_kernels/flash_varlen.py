@@ -1,7 +1,12 @@
 """Flash attention over sequences of unequal lengths, packed one after the other, or keys in pages.
 
-A block owns a tile of one sequence's queries; tiles beyond a sequence's end walk no keys and write
-nothing. Key tiles reach beyond their sequence's end into the next one, where they are masked.
+A first kernel lists the tiles that there are (`varlen_tiles`); a block of the second owns one of
+them. The last tile of a sequence ends with it, so that the tile with fewest rows is the first one,
+which under a causal mask sees the fewest keys; its rows before the sequence are not written. Key
+tiles reach beyond their sequence's end into the next one, where they are masked.
+
+Lengths are read on the device, by each launch: nothing waits for the host, and a captured graph may
+be launched again with other starts in the same tensors.
 """
 
 # Annotations are values of the tile language here, so they are not postponed.
@@ -10,6 +15,7 @@ from typing import Any
 
 import tilecore.language as T
 from tilecore_kernels.attention_masks import hide_invisible, key_tiles
+from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.family import Family
 from tilecore_kernels.online_softmax import (
     LN_2,
@@ -22,7 +28,6 @@ from tilecore_kernels.online_softmax import (
 from tilecore_kernels.paged import load_keys
 from tilecore_kernels.varlen_problem import (
     PROBLEMS,
-    VarlenConfig,
     VarlenProblem,
     bytes_moved,
     configs,
@@ -31,31 +36,25 @@ from tilecore_kernels.varlen_problem import (
     outputs,
     reference,
 )
-from tilecore_kernels.varlen_tiles import (
-    WORDS,
-    list_tiles,
-    most_tiles,
-    tile_of_grid,
-    tile_of_list,
-)
+from tilecore_kernels.varlen_tiles import WORDS, list_tiles, most_tiles, tile_of_list
 
 
 @T.macro
-def store_rows(rows, out, Out, LSE, head, tile, as_copy):
-    """Write the rows of `tile` that belong to its sequence; those behind are the next one's.
+def store_rows(rows, out, Out, LSE, head, tile):
+    """Write the rows of `tile` that belong to its sequence; those before are another one's.
 
-    With `as_copy` a tile that all belongs to the sequence is written as one copy.
+    A tile of which all do, most of a long sequence, is written as one copy.
     """
     start_q, first_q, q_len, peak = tile.start_q, tile.first_q, tile.q_len, rows.peak
     tile_q, columns = (int(extent) for extent in out.shape)
-    if as_copy and first_q + tile_q <= q_len:
+    if first_q >= 0 and first_q + tile_q <= q_len:
         T.copy(out, Out[start_q + first_q : start_q + first_q + tile_q, head, 0:columns])
     else:
         for i, d in T.Parallel(tile_q, columns):
-            if first_q + i < q_len:
+            if first_q + i >= 0 and first_q + i < q_len:
                 Out[start_q + first_q + i, head, d] = out[i, d]
     for i in T.Parallel(tile_q):
-        if first_q + i < q_len:
+        if first_q + i >= 0 and first_q + i < q_len:
             LSE[head, start_q + first_q + i] = peak[i]
 
 
@@ -69,7 +68,7 @@ def load_packed(p, Rows, Table, tile, sequence, start, head, first, limit):
         T.copy(Rows[start + first : start + first + count, head, 0:columns], tile)
 
 
-def flash_varlen(problem: VarlenProblem, config: VarlenConfig) -> Any:
+def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
     """Tile program: Q, K, V, starts of queries, of keys, [page table], then O and log-sum-exp."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
     group, scale = p.heads // p.kv_heads, p.scale * LOG2_E
@@ -92,8 +91,9 @@ def flash_varlen(problem: VarlenProblem, config: VarlenConfig) -> Any:
         T.clear(out)
         rows = new_rows(tile_q)
         begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
-        # Where a mask leaves nothing of a row, the step below changes nothing in that row.
-        advice = {"masked_is_idle": True, "unordered_tiles": config.unordered_tiles}
+        # Where a mask leaves nothing of a row, the step below changes nothing in that row; and no
+        # tile's rows are another one's.
+        advice = {"masked_is_idle": True, "unordered_tiles": True}
         for step in T.Pipelined(begin, end, config.num_stages, annotations=advice):
             first_k = step * tile_k
             load_packed(p, K, Table, k, tile.sequence, start_k, head // group, first_k, limit)
@@ -104,7 +104,7 @@ def flash_varlen(problem: VarlenProblem, config: VarlenConfig) -> Any:
             add_values(rows, scores, weights, v, out, scale, p.lag)
         normalize(rows, out, p.dim_v)
         to_log_sum(rows, LN_2)
-        store_rows(rows, out, Out, LSE, head, tile, config.stores_tiles)
+        store_rows(rows, out, Out, LSE, head, tile)
 
     @T.prim_func
     def flash_varlen(
@@ -116,17 +116,11 @@ def flash_varlen(problem: VarlenProblem, config: VarlenConfig) -> Any:
         Out: T.Tensor((total_q, p.heads, p.dim_v), dtype),
         LSE: T.Tensor((p.heads, total_q), "float32"),
     ):  # fmt: skip
-        if config.lists_tiles:
-            places = most_tiles(p, total_q, batch, tile_q)
-            Tiles = T.alloc_global((places, WORDS), "int32")
-            list_tiles(p, StartsQ, StartsK, Tiles, tile_q)
-            with T.Kernel(places, p.heads, threads=config.threads) as (place, head):
-                attend(Q, K, V, Table, Out, LSE, tile_of_list(Tiles, place), head)
-        else:
-            grid = (T.ceildiv(p.max_q, tile_q), p.heads, batch)
-            with T.Kernel(*grid, threads=config.threads) as (place, head, sequence):
-                tile = tile_of_grid(p, StartsQ, StartsK, place, sequence, tile_q)
-                attend(Q, K, V, Table, Out, LSE, tile, head)
+        places = most_tiles(p, total_q, batch, tile_q)
+        Tiles = T.alloc_global((places, WORDS), "int32")
+        list_tiles(p, StartsQ, StartsK, Tiles, tile_q)
+        with T.Kernel(places, p.heads, threads=config.threads) as (place, head):
+            attend(Q, K, V, Table, Out, LSE, tile_of_list(Tiles, place), head)
 
     return flash_varlen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,9 @@ class VarlenProblem:
 
     @property
     def padded(self) -> bool:
-        """Key tiles may reach beyond a sequence's end."""
-        return True
+        """Key tiles may reach beyond a sequence's end, and no other mask hides what is there: the
+        causal one does, from all rows that there are."""
+        return self.right != 0
 
     @property
     def scale(self) -> float:
@@ -93,24 +94,6 @@ class VarlenProblem:
             1, self.heads, queries, self.dim, self.dtype, self.kv_heads, keys, self.dim_v,
             self.left, self.right, True, softmax_scale=self.scale, lag=self.lag,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class VarlenConfig(AttentionConfig):
-    """Tiles, and how blocks get and leave theirs.
-
-    Attributes:
-        lists_tiles: a first kernel lists the tiles that there are (`varlen_tiles`); without it,
-            blocks are the places of a grid made for the longest sequence.
-        stores_tiles: a tile whose rows all belong to one sequence leaves as one copy; without it,
-            every element is stored behind a test.
-        unordered_tiles: in blocks that stay, warps begin the next tile while others still store;
-            without it they meet before they store.
-    """
-
-    lists_tiles: bool = False
-    stores_tiles: bool = False
-    unordered_tiles: bool = False
 
 
 def inputs(problem: VarlenProblem, rng: np.random.Generator) -> Arrays:
@@ -162,27 +145,13 @@ def outputs(problem: VarlenProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
     return ((*rows, problem.dim_v), problem.dtype), ((problem.heads, total), "float32")
 
 
-WAYS: tuple[dict[str, bool], ...] = (
-    {},
-    {"stores_tiles": True},
-    {"unordered_tiles": True},
-    {"stores_tiles": True, "unordered_tiles": True},
-    {"lists_tiles": True},
-    {"lists_tiles": True, "stores_tiles": True, "unordered_tiles": True},
-)
-"""How blocks get and leave their tiles: what is first was measured on devices."""
-
-
-def configs(problem: VarlenProblem, target: Target) -> Sequence[VarlenConfig]:
-    """Those of one sequence of the largest size; with pages, key tiles that pages divide. Behind
-    the first choice are the other `WAYS` of the same tiles."""
+def configs(problem: VarlenProblem, target: Target) -> Sequence[AttentionConfig]:
+    """Those of one sequence of the largest size; with pages, key tiles that pages divide."""
     found = attention_problem.configs(problem.one(problem.max_q, max(problem.max_q, 256)), target)
     size = problem.page_size
     fitting = [c for c in found if not size or c.block_k % size == 0 or size % c.block_k == 0]
     # A tile out of one page is one copy.
-    ranked = sorted(fitting or found, key=lambda c: 32 <= size < c.block_k)
-    plain = [VarlenConfig(c.block_q, c.block_k, c.num_stages, c.threads) for c in ranked]
-    return [*(replace(plain[0], **way) for way in WAYS), *plain[1:]]
+    return sorted(fitting or found, key=lambda c: 32 <= size < c.block_k)
 
 
 def flops(problem: VarlenProblem) -> float:

@@ -1,11 +1,12 @@
-"""The tiles of packed sequences: places of a grid made for the longest one, or of a list.
+"""The tiles of packed sequences: a list that a kernel of its own writes in every launch.
 
 A grid of (tiles of the longest sequence, heads, sequences) leaves most blocks without work when
 lengths are unequal. The list holds the tiles that there are, those of long sequences first, so that
-what runs last is short:
+what runs last is short. A sequence's last tile ends with it, its first one may begin before it:
 
-    lengths 300, 0, 500, tiles of 192     place    0  1  2  3  4  5
-                                          tile of  c  c  c  a  a  -
+    lengths 300, 0, 500, tiles of 192     place    0    1    2    3    4    5
+                                          tile of  c    c    c    a    a    -
+                                          from   308  116  -76  108  -84
 
 How many places there are must be known when a kernel is launched, without reading lengths: places
 behind the last tile are left over, at most one a sequence where all rows belong to sequences.
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilecore.language as T
-from tilecore_kernels.attention_masks import first_query
 
 WORDS = 6
 """int32 numbers of a listed tile: the fields of `Tile`, in their order."""
@@ -31,7 +31,7 @@ class Tile:
 
     Attributes:
         sequence: its number.
-        first_q: the first query, counted in the sequence; not below `q_len` in an empty tile.
+        first_q: the first row, counted in the sequence: negative where the tile begins before it.
         start_q: row of the sequence's first query.
         q_len: queries of the sequence.
         start_k: row of the sequence's first key.
@@ -44,14 +44,6 @@ class Tile:
     q_len: Any
     start_k: Any
     k_len: Any
-
-
-@T.macro
-def tile_of_grid(p, StartsQ, StartsK, place, sequence, tile_q):
-    """The tile at `place` of the grid that is made for the longest sequence."""
-    start_q, start_k = StartsQ[sequence], StartsK[sequence]
-    q_len, k_len = StartsQ[sequence + 1] - start_q, StartsK[sequence + 1] - start_k
-    return Tile(sequence, first_query(p, place, p.max_q, tile_q), start_q, q_len, start_k, k_len)
 
 
 @T.macro
@@ -72,9 +64,10 @@ def most_tiles(p, total_q, batch, tile_q):
 def list_tiles(p, StartsQ, StartsK, Tiles, tile_q):
     """A kernel that fills ``Tiles (most_tiles, WORDS)``; a block lists the tiles of one sequence.
 
-    Sequences of many keys come first, of equal ones that with the lower number; of each the tiles
-    that see the most keys. The tiles of all sequences before an own one are counted, so that every
-    place has one writer and the list is always the same. Left over places hold zeros: no queries.
+    Sequences of many keys come first, of equal ones that with the lower number; of each the last
+    tile, which under a causal mask sees the most keys. The tiles of all sequences before an own one
+    are counted, so that every place has one writer and the list is always the same. Left over
+    places hold zeros: no queries.
     """
     places, batch = Tiles.shape[0], StartsQ.shape[0] - 1
     with T.Kernel(batch, threads=LANES) as own:
@@ -99,8 +92,7 @@ def list_tiles(p, StartsQ, StartsK, Tiles, tile_q):
         for some in T.serial(T.ceildiv(count, LANES)):
             for t in T.Parallel(LANES):
                 tile = some * LANES + t
-                turned = count - 1 - tile if p.right is not None else tile
-                values = (own, turned * tile_q, start_q, q_len, start_k, k_len)
+                values = (own, q_len - (tile + 1) * tile_q, start_q, q_len, start_k, k_len)
                 if tile < count and begin[0] + tile < places:
                     for word, value in enumerate(values):
                         Tiles[begin[0] + tile, word] = value

@@ -8,8 +8,9 @@ import pytest
 import tilecore
 import tilecore.language as T
 from tilecore.compiler import lower
+from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.flash_varlen import FLASH_VARLEN
-from tilecore_kernels.varlen_problem import VarlenConfig, VarlenProblem, inputs, reference
+from tilecore_kernels.varlen_problem import VarlenProblem, inputs, reference
 
 LENGTHS = ((300, 300), (0, 9), (65, 200), (400, 390), (5, 5))
 SLOW = pytest.mark.slow
@@ -27,7 +28,7 @@ def test_packed_sequences_equal_float64(
 ) -> None:
     """Also where rows before the first sequence and behind the last belong to none."""
     problem = problem_of(right)
-    program = FLASH_VARLEN.program(problem, VarlenConfig(*config))
+    program = FLASH_VARLEN.program(problem, AttentionConfig(*config))
     assert "hopper::take_tile(" in lower(program, backend="cuda_hopper").source.text
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
     q, k, v, starts_q, starts_k = inputs(problem, np.random.default_rng(0))
@@ -100,9 +101,6 @@ def test_any_axis_may_be_known_at_launch_only(order: str, causal: bool) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-3, atol=0.5)
 
 
-ALL_WAYS = {"lists_tiles": True, "stores_tiles": True, "unordered_tiles": True}
-
-
 def lengths_of(seed: int) -> tuple[tuple[int, int], ...]:
     """Sequences as a seed draws them: many short ones, some long, some without queries or keys."""
     rng = np.random.default_rng(seed)
@@ -112,14 +110,14 @@ def lengths_of(seed: int) -> tuple[tuple[int, int], ...]:
     return tuple((384 if w else int(q), int(k)) for (q, k), w in zip(drawn, whole, strict=True))
 
 
-def check_in_all_ways(
+def check_lengths(
     lengths: tuple[tuple[int, int], ...],
     config: tuple[int, int, int, int],
     right: int | None,
 ) -> str:
     """Compare with float64; answers the text of the kernels."""
     problem = VarlenProblem(2, 64, 400, kv_heads=1, right=right, lengths=lengths)
-    program = FLASH_VARLEN.program(problem, VarlenConfig(*config, **ALL_WAYS))
+    program = FLASH_VARLEN.program(problem, AttentionConfig(*config))
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
     q, *rest = inputs(problem, np.random.default_rng(0))
     got = [np.full(q.shape, np.nan, q.dtype), np.full((2, len(q)), np.nan, np.float32)]
@@ -162,7 +160,7 @@ def test_roles_agree_on_listed_tiles(seed: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TILECORE_EMULATOR_SEED", str(seed))
     config = CONFIGS[seed % 2]
     right = (0, None, 3)[seed % 3]
-    text = check_in_all_ways(lengths_of(seed), config, right)
+    text = check_lengths(lengths_of(seed), config, right)
     listed, attention = text.split("TC_KERNEL(")[1:]
     assert "hopper::take_tile(" in attention and "hopper::store_tile<" in attention
     assert "wait_for_earlier()" in listed.split("load_global")[0]
@@ -181,28 +179,23 @@ def test_roles_agree_on_listed_tiles(seed: int, monkeypatch: pytest.MonkeyPatch)
 )  # fmt: skip
 def test_lists_of_few_and_of_many_sequences(lengths: tuple[tuple[int, int], ...]) -> None:
     """More places than tiles, fewer tiles than blocks, more sequences than one round counts."""
-    check_in_all_ways(lengths, CONFIGS[0], 0)
+    check_lengths(lengths, CONFIGS[0], 0)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_only_what_is_asked_for_changes(config: tuple[int, int, int, int]) -> None:
-    """Groups meet before they store unless tiles are unordered; tiles leave by the copy engine
-    where they are stored as copies; there is a list where it is asked for."""
-    for way in ({}, *({name: True} for name in ALL_WAYS)):
-        program = FLASH_VARLEN.program(problem_of(0), VarlenConfig(*config, **way))
-        kernels = lower(program, backend="cuda_hopper").source.text.split("TC_KERNEL(")[1:]
-        consumers = kernels[-1].split("// consumers")[1]
-        meet = f"named_barrier(1, {2 * config[0]})"
-        assert (meet in consumers) == ("unordered_tiles" not in way)
-        assert ("store_tile<" in consumers) == ("stores_tiles" in way)
-        assert len(kernels) == 1 + ("lists_tiles" in way)
+def test_groups_do_not_meet_at_the_end_of_a_tile(config: tuple[int, int, int, int]) -> None:
+    """No tile's rows are another one's: a group stores, and begins the next tile, by itself."""
+    program = FLASH_VARLEN.program(problem_of(0), AttentionConfig(*config))
+    _, attention = lower(program, backend="cuda_hopper").source.text.split("TC_KERNEL(")[1:]
+    consumers = attention.split("// consumers")[1]
+    assert "store_tile<" in consumers
+    assert f"named_barrier(1, {2 * config[0]})" not in consumers
 
 
 def test_nothing_to_write_is_not_launched() -> None:
-    """Tiles of a fixed grid would ask for rows of a tensor that has none, and so no map."""
+    """Copies would ask for rows of a tensor that has none, and so no map."""
     problem = VarlenProblem(2, 64, 400, kv_heads=1, right=0, lengths=((0, 9), (0, 0)))
-    for lists in (False, True):
-        program = FLASH_VARLEN.program(problem, VarlenConfig(*CONFIGS[0], lists_tiles=lists))
-        kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
-        q, *rest = inputs(problem, np.random.default_rng(0))
-        kernel(q, *rest, np.empty_like(q), np.empty((2, 0), np.float32))
+    program = FLASH_VARLEN.program(problem, AttentionConfig(*CONFIGS[0]))
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    q, *rest = inputs(problem, np.random.default_rng(0))
+    kernel(q, *rest, np.empty_like(q), np.empty((2, 0), np.float32))

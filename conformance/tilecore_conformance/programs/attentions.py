@@ -21,7 +21,7 @@ from tilecore_kernels.backward_problem import BackwardConfig
 from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, as_attention, gathered
 from tilecore_kernels.flash_attention_fp8 import DTYPE, dequantised
 from tilecore_kernels.score_mods import Alibi, Softcap
-from tilecore_kernels.varlen_problem import VarlenConfig, VarlenProblem, sequences_of
+from tilecore_kernels.varlen_problem import VarlenProblem, sequences_of
 
 
 def attention(
@@ -128,19 +128,15 @@ def flash_varlen(
     tile: list[int] | None = None,
     threads: int = 128,
     num_stages: int = 2,
-    ways: list[str] | None = None,
     **problem: Any,
 ) -> Experiment:
-    """Packed sequences of so many (queries, keys); `ways` are the choices of `VarlenConfig` that
-    are on, of how blocks get and leave their tiles."""
+    """Packed sequences of so many (queries, keys)."""
     block_q, block_k = tile or [64, 32]
     right = 0 if causal else problem.pop("right", None)
     pairs = tuple((queries, keys) for queries, keys in lengths)
     longest = max(queries for queries, _ in pairs)
     p = VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
-    config = VarlenConfig(
-        block_q, block_k, num_stages, threads, **dict.fromkeys(ways or [], True)
-    )  # fmt: skip
+    config = AttentionConfig(block_q, block_k, num_stages, threads)
     arrays = FAMILIES["flash_varlen"].inputs(p, rng)
 
     def allowed(arrays: Any, values: Any) -> list[Any]:
