@@ -2,6 +2,9 @@
 
 # Annotations are values of the tile language here, so they are not postponed.
 
+from dataclasses import dataclass
+from typing import Any
+
 import tilecore.language as T
 from tilecore_kernels.attention_masks import query_tiles
 from tilecore_kernels.backward_kernels import ROWS, store_key_gradients, sum_products, weigh
@@ -54,76 +57,124 @@ def prepare_rows(p, Out, dOut, LSE, Rows, Sums):
         T.copy(zeros, Sums[batch, head, begin : begin + ROWS * columns_kept(p)])
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Where the rows of one sequence of a batch are.
+
+    Attributes:
+        batch: its number.
+    """
+
+    batch: Any
+
+    def queries(self, tensor: Any, head: Any, first: Any, count: int, columns: int) -> Any:
+        """`count` rows of a tensor of queries."""
+        return tensor[self.batch, head, first : first + count, 0:columns]
+
+    keys = queries
+
+    def rows(self, tensor: Any, head: Any, tile: Any, count: int) -> Any:
+        """L and D of a tile of `count` queries, (2, count)."""
+        return tensor[0:2, self.batch, head, tile * count : tile * count + count]
+
+    def sums(self, tensor: Any, head: Any, tile: Any, count: int) -> Any:
+        """The sums of a tile of queries, `count` of them."""
+        return tensor[self.batch, head, tile * count : tile * count + count]
+
+    def sum_at(self, head: Any, tile: Any, count: int, place: Any) -> tuple[Any, ...]:
+        """Where one of them is."""
+        return self.batch, head, tile * count + place
+
+
 @T.macro
 def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
     """A kernel: dK and dV; a block owns keys, walks the queries that see them, and adds what its
     keys give to their sums of dQ."""
-    dtype, group, shift = p.dtype, p.heads // p.kv_heads, p.kv_len - p.q_len
-    by_rows = T.GemmWarpPolicy.FullRow
-    tile_k, tile_q = config.block_k, config.step_q
-    # Slopes are rounded under a product of the weights, unless that takes more registers than fit.
-    crowded = 2 * tile_k * tile_q > CROWDED * config.threads
+    tile_k = config.block_k
     with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
         bx,
         kv_head,
         batch,
     ):
         T.use_swizzle(max(1, config.panel), enable=config.panel > 0)
-        k = T.alloc_shared((tile_k, p.dim), dtype)
-        v = T.alloc_shared((tile_k, p.dim_v), dtype)
-        q = T.alloc_shared((tile_q, p.dim), dtype)
-        grad = T.alloc_shared((tile_q, p.dim_v), dtype)
-        rows = T.alloc_shared((2, tile_q), "float32")
-        slopes_of_all = T.alloc_shared((2, tile_k, tile_q), dtype)
-        weights = T.alloc_fragment((tile_k, tile_q), "float32")
-        slopes = T.alloc_fragment((tile_k, tile_q), "float32")
-        weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
-        slopes_in = slopes if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
-        dk = T.alloc_fragment((tile_k, p.dim), "float32")
-        dv = T.alloc_fragment((tile_k, p.dim_v), "float32")
-        dq = T.alloc_fragment((tile_q, p.dim), "float32")
-        if config.staged:
-            staged = T.alloc_shared((tile_q * columns_kept(p),), "float32")
         first_k = bx * tile_k
         limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
-        T.copy(K[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim], k)
-        T.copy(V[batch, kv_head, first_k : first_k + tile_k, 0 : p.dim_v], v)
-        T.clear(dk)
-        T.clear(dv)
-        begin, end = query_tiles(p, first_k, tile_k, shift, p.q_len, tile_q)
-        each = end - begin
-        for step in T.Pipelined(group * each, num_stages=config.num_stages):
-            # The bound is always kept; stated, it spares the guard of each addition.
-            head = kv_head * group + T.min(step // each, group - 1)
-            first_q = (begin + step % each) * tile_q
-            T.copy(Q[batch, head, first_q : first_q + tile_q, 0 : p.dim], q)
-            T.copy(dOut[batch, head, first_q : first_q + tile_q, 0 : p.dim_v], grad)
-            T.copy(Rows[0:2, batch, head, first_q : first_q + tile_q], rows)
-            weigh(
-                p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
-                first_q, first_k, shift, limit, hides_scores=True,
-            )  # fmt: skip
-            if dtype != "float32":
-                T.copy(weights, weights_in)
-            if dtype != "float32" and crowded:
-                T.copy(slopes, slopes_in)
-            T.gemm(weights_in, grad, dv, policy=by_rows)
-            if dtype != "float32" and not crowded:
-                T.copy(slopes, slopes_in)
-            T.copy(slopes_in, slopes_of_all[step % 2, :, :])
-            T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
-            T.gemm(slopes_in, q, dk, policy=by_rows)
-            begin_q = first_q * columns_kept(p)
-            if config.staged:
-                for i, d in T.Parallel(tile_q, p.dim):
-                    staged[place(p, i, d)] = dq[i, d]
-                T.atomic_add(
-                    Sums[batch, head, begin_q : begin_q + tile_q * columns_kept(p)], staged
-                )
-            else:
-                for i, d in T.Parallel(tile_q, p.dim):
-                    T.atomic_add(Sums[batch, head, begin_q + place(p, i, d)], dq[i, d])
+        span = (first_k, limit, p.kv_len - p.q_len, p.q_len)
+        dk, dv = walk_queries(p, config, Whole(batch), kv_head, *span, Q, K, V, dOut, Rows, Sums)
         store_key_gradients(p, dk, dv, batch, kv_head, first_k, dK, dV)
+
+
+@T.macro
+def walk_queries(
+    p, config, where, kv_head, first_k, limit, shift, q_len, Q, K, V, dOut, Rows, Sums
+):  # fmt: skip
+    """The gradients of a tile of keys; what they give to the queries that see them is added to the
+    sums of dQ.
+
+    Args:
+        p: the problem; nothing of its lengths is used.
+        where: a `Whole` or another record of its methods: where a sequence's rows are.
+        first_k: the first key, counted in the sequence, which ends at `limit`.
+        shift: keys of the sequence less its queries, of which there are `q_len`.
+    """
+    dtype, group = p.dtype, p.heads // p.kv_heads
+    by_rows = T.GemmWarpPolicy.FullRow
+    tile_k, tile_q = config.block_k, config.step_q
+    each_sums = tile_q * columns_kept(p)
+    # Slopes are rounded under a product of the weights, unless that takes more registers than fit.
+    crowded = 2 * tile_k * tile_q > CROWDED * config.threads
+    k = T.alloc_shared((tile_k, p.dim), dtype)
+    v = T.alloc_shared((tile_k, p.dim_v), dtype)
+    q = T.alloc_shared((tile_q, p.dim), dtype)
+    grad = T.alloc_shared((tile_q, p.dim_v), dtype)
+    rows = T.alloc_shared((2, tile_q), "float32")
+    slopes_of_all = T.alloc_shared((2, tile_k, tile_q), dtype)
+    weights = T.alloc_fragment((tile_k, tile_q), "float32")
+    slopes = T.alloc_fragment((tile_k, tile_q), "float32")
+    weights_in = weights if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+    slopes_in = slopes if dtype == "float32" else T.alloc_fragment((tile_k, tile_q), dtype)
+    dk = T.alloc_fragment((tile_k, p.dim), "float32")
+    dv = T.alloc_fragment((tile_k, p.dim_v), "float32")
+    dq = T.alloc_fragment((tile_q, p.dim), "float32")
+    if config.staged:
+        staged = T.alloc_shared((each_sums,), "float32")
+    T.copy(where.keys(K, kv_head, first_k, tile_k, p.dim), k)
+    T.copy(where.keys(V, kv_head, first_k, tile_k, p.dim_v), v)
+    T.clear(dk)
+    T.clear(dv)
+    begin, end = query_tiles(p, first_k, tile_k, shift, q_len, tile_q)
+    each = end - begin
+    for step in T.Pipelined(group * each, num_stages=config.num_stages):
+        # The bound is always kept; stated, it spares the guard of each addition.
+        head = kv_head * group + T.min(step // each, group - 1)
+        tile = begin + step % each
+        first_q = tile * tile_q
+        T.copy(where.queries(Q, head, first_q, tile_q, p.dim), q)
+        T.copy(where.queries(dOut, head, first_q, tile_q, p.dim_v), grad)
+        T.copy(where.rows(Rows, head, tile, tile_q), rows)
+        weigh(
+            p, k, q, v, grad, weights, slopes, lambda i: rows[0, i], lambda i: rows[1, i],
+            first_q, first_k, shift, limit, hides_scores=True,
+        )  # fmt: skip
+        if dtype != "float32":
+            T.copy(weights, weights_in)
+        if dtype != "float32" and crowded:
+            T.copy(slopes, slopes_in)
+        T.gemm(weights_in, grad, dv, policy=by_rows)
+        if dtype != "float32" and not crowded:
+            T.copy(slopes, slopes_in)
+        T.copy(slopes_in, slopes_of_all[step % 2, :, :])
+        T.gemm(slopes_of_all[step % 2, :, :], k, dq, transpose_A=True, clear_accum=True)
+        T.gemm(slopes_in, q, dk, policy=by_rows)
+        if config.staged:
+            for i, d in T.Parallel(tile_q, p.dim):
+                staged[place(p, i, d)] = dq[i, d]
+            T.atomic_add(where.sums(Sums, head, tile, each_sums), staged)
+        else:
+            for i, d in T.Parallel(tile_q, p.dim):
+                at = where.sum_at(head, tile, each_sums, place(p, i, d))
+                T.atomic_add(Sums[at], dq[i, d])
+    return dk, dv
 
 
 @T.macro
