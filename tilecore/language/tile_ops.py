@@ -300,7 +300,7 @@ def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) 
 
 
 def dp4a(A: Any, B: Any, C: Any) -> None:
-    """``C += A[0:4] . B[0:4]``: four int8 products summed in int32.
+    """``C += A[0:4] @ B[0:4]``: four int8 products summed in int32.
 
     Args:
         A: first of four int8 elements along the last axis.
