@@ -19,7 +19,12 @@ import numpy as np
 import tilecore.language as T
 from tilecore.target import Target
 from tilecore_kernels import attention_problem
-from tilecore_kernels.attention_masks import first_query_from_end, hide_invisible, key_tiles
+from tilecore_kernels.attention_masks import (
+    first_query_from_end,
+    hide_invisible,
+    key_tiles,
+    store_from_end,
+)
 from tilecore_kernels.attention_problem import WARP_ROLES, AttentionConfig, AttentionProblem
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.online_softmax import (
@@ -115,7 +120,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
                     weights[i, slot_of(j)] = T.cast(scores[i, j], DTYPE)
                 T.gemm(weights, v, out, transpose_B=True, policy=by_rows)
             normalize(rows, out, p.dim_v, VScale[batch, of])
-            T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
+            store_from_end(p, out, Out, batch, head, first_q)
             if p.has_lse:
                 to_log_sum(rows, LN_2)
                 T.copy(rows.peak, LSE[batch, head, first_q : first_q + tile_q])
