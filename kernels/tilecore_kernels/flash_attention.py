@@ -92,12 +92,13 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
             rows = new_rows(tile_q)
             limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
             begin, end = key_tiles(p, first_q, tile_q, shift, limit, tile_k)
-            # Where a mask leaves nothing of a row, the step below changes nothing in that row.
-            idle = {"masked_is_idle": True}
+            # Where a mask leaves nothing of a row, the step below changes nothing in that row; and
+            # no tile's rows are another one's.
+            advice = {"masked_is_idle": True, "unordered_tiles": True}
             # Without a mask only the last tile may reach beyond the keys: it comes first, so that
             # all other steps are without a test.
             backwards = p.left is None and p.right is None
-            for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
+            for step in T.Pipelined(begin, end, config.num_stages, annotations=advice):
                 first_k = (end - 1 - step if backwards else step) * tile_k
                 T.copy(K[batch, head // group, first_k : first_k + tile_k, 0 : p.dim], k)
                 T.copy(V[batch, head // group, first_k : first_k + tile_k, 0 : p.dim_v], v)

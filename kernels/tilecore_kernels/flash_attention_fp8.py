@@ -106,8 +106,8 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
             T.clear(out)
             rows = new_rows(tile_q)
             begin, end = key_tiles(p, first_q, tile_q, shift, p.kv_len, tile_k)
-            idle = {"masked_is_idle": True}
-            for step in T.Pipelined(begin, end, config.num_stages, annotations=idle):
+            advice = {"masked_is_idle": True, "unordered_tiles": True}
+            for step in T.Pipelined(begin, end, config.num_stages, annotations=advice):
                 first_k = step * tile_k
                 T.copy(K[batch, of, first_k : first_k + tile_k, 0 : p.dim], k)
                 T.copy(Turned[batch, of, 0 : p.dim_v, first_k : first_k + tile_k], v)
