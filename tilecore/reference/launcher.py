@@ -78,11 +78,6 @@ class ReferenceLauncher:
                 _put_back(raw, named[item.name], item)
 
 
-def create_launcher(program: Program, exact_dtypes: bool = False) -> ReferenceLauncher:
-    """What `device="reference"` launches."""
-    return ReferenceLauncher(program, exact_dtypes)
-
-
 def _put_back(raw: Array, values: Array, buffer: Buffer) -> None:
     """Packed elements into memory; bits that belong to no element stay."""
     packed = pack_elements(values, buffer.dtype)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
+from tilecore.codegen.simt.statements import statement_rule
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import EmitRule
 from tilecore.ir.buffers import Region
@@ -20,12 +21,6 @@ DIALECT = Dialect(namespaces=frozenset({"ampere"}))
 
 def _regions(stmt: Intrinsic) -> tuple[Region, ...]:
     return tuple(arg for arg in stmt.args if isinstance(arg, Region))
-
-
-def _mma(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    name = stmt.op.removeprefix("mma.")
-    c, a, b = (printer.region(region) for region in _regions(stmt))
-    return f"ampere::{name}({c}, {a}, {b});"
 
 
 def _ldmatrix(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -65,14 +60,6 @@ def _async_copy(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return f"ampere::copy_async<{count}, {prefetch}>({arguments});"
 
 
-def _barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    place, *rest = stmt.args
-    assert isinstance(place, Region)
-    texts = [printer.region(place)]
-    texts += [printer.expressions.text(arg) for arg in rest if isinstance(arg, Expr)]
-    return f"ampere::{stmt.op.replace('.', '_')}({', '.join(texts)});"
-
-
 def _lop3(printer: ExpressionPrinter, call: Call) -> str:
     *values, table = call.args
     assert isinstance(table, Const)
@@ -82,14 +69,16 @@ def _lop3(printer: ExpressionPrinter, call: Call) -> str:
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
-        **{f"mma.{atom.name}": _mma for atom in ATOMS},
+        **{f"mma.{atom.name}": statement_rule(f"ampere::{atom.name}") for atom in ATOMS},
         "ampere.ldmatrix": _ldmatrix,
         "ampere.ldmatrix_trans": _ldmatrix,
         "ampere.stmatrix": _stmatrix,
         "ampere.stmatrix_trans": _stmatrix,
         "ampere.to_tf32": function_rule("ampere::to_tf32"),
         "async.copy": _async_copy,
-        **dict.fromkeys(("barrier.init", "barrier.arrive", "barrier.wait"), _barrier),
+        "barrier.init": statement_rule("ampere::barrier_init"),
+        "barrier.arrive": statement_rule("ampere::barrier_arrive"),
+        "barrier.wait": statement_rule("ampere::barrier_wait"),
         "lane.at_use": function_rule("ampere::at_use"),
         "cuda.prmt": function_rule("ampere::prmt"),
         "cuda.lop3": _lop3,

@@ -10,6 +10,7 @@ from tilecore.codegen.simt import KernelExtra, emit_program
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import ExpressionPrinter, function_rule
+from tilecore.codegen.simt.statements import statement_rule
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import dtype_of
@@ -151,15 +152,6 @@ def _region(printer: KernelPrinter, arg: Expr | Region) -> str:
 
 
 # --- barriers and copies -------------------------------------------------------------------------
-
-
-def _barrier(name: str) -> EmitRule:
-    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
-        place, *rest = stmt.args
-        arguments = ", ".join([_region(printer, place), *(_expr(printer, arg) for arg in rest)])
-        return f"hopper::{name}({arguments});"
-
-    return rule
 
 
 def _barrier_test(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -332,15 +324,6 @@ def _settle(printer: KernelPrinter, stmt: Intrinsic) -> str:
     return _pins(printer, stmt.args).rstrip()
 
 
-def _statement(text: str) -> EmitRule:
-    """The rule of an operation without arguments."""
-
-    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
-        return text
-
-    return rule
-
-
 def _call(text: str) -> EmitRule:
     """The rule of a call without arguments."""
 
@@ -353,14 +336,14 @@ def _call(text: str) -> EmitRule:
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     rules: dict[str, EmitRule] = {
-        "barrier.init": _barrier("barrier_init"),
+        "barrier.init": statement_rule("hopper::barrier_init"),
         "barrier.publish": _publish_barriers,
-        "barrier.arrive": _barrier("barrier_arrive"),
+        "barrier.arrive": statement_rule("hopper::barrier_arrive"),
         "barrier.arrive_each": _arrive_each,
-        "barrier.expect": _barrier("barrier_expect"),
-        "barrier.arrive_expect": _barrier("barrier_arrive_expect"),
+        "barrier.expect": statement_rule("hopper::barrier_expect"),
+        "barrier.arrive_expect": statement_rule("hopper::barrier_arrive_expect"),
         "barrier.test": _barrier_test,
-        "barrier.wait": _barrier("barrier_wait"),
+        "barrier.wait": statement_rule("hopper::barrier_wait"),
         "bulk.load": _bulk_load,
         LOAD_WINDOWS: _bulk_load_windows,
         "bulk.store_fragment": _bulk_store_fragment,
@@ -368,19 +351,19 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "bulk.hold_fragment": _bulk_hold_fragment,
         "bulk.finish": _finish_stores,
         "bulk.add": _bulk_add,
-        "bulk.wait_read": _statement("hopper::bulk_store_wait_read<0>();"),
+        "bulk.wait_read": statement_rule("hopper::bulk_store_wait_read<0>"),
         "launch.take": _take,
-        "launch.let_next": _statement("hopper::let_next_start();"),
-        "launch.wait_before": _statement("hopper::wait_for_earlier();"),
-        "memory.publish": _statement("hopper::publish();"),
+        "launch.let_next": statement_rule("hopper::let_next_start"),
+        "launch.wait_before": statement_rule("hopper::wait_for_earlier"),
+        "memory.publish": statement_rule("hopper::publish"),
         "registers.fewer": _registers(0),
         "registers.more": _registers(1),
         "contraction.begin": _begin,
-        "contraction.commit": _statement("hopper::wgmma_commit();"),
+        "contraction.commit": statement_rule("hopper::wgmma_commit"),
         "contraction.settle": _settle,
         "contraction.wait": _wait,
         "cluster.rank": _call("hopper::cluster_rank()"),
-        "cluster.sync": _statement("hopper::cluster_sync();"),
+        "cluster.sync": statement_rule("hopper::cluster_sync"),
         "lane.max_bits": function_rule("hopper::max_bits"),
         "launch.blocks": _call("tc::grid_x()"),
         "warp.elect": _call("hopper::elect_one()"),

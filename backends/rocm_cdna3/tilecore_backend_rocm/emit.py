@@ -10,6 +10,7 @@ from tilecore.codegen.simt.block_order import CHUNK, GROUPS
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.emitter import KernelPrinter
 from tilecore.codegen.simt.expressions import function_rule
+from tilecore.codegen.simt.statements import statement_rule
 from tilecore.errors import UnsupportedError
 from tilecore.hooks.records import CompileOptions, EmitRule, Source
 from tilecore.ir.buffers import Region
@@ -25,12 +26,6 @@ from .meetings import ARRIVE, MEET
 from .mma import ATOMS
 from .occupancy import planned_blocks
 from .xcd import XCDS, block_chunk
-
-
-def _mfma(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    name = stmt.op.removeprefix("mma.")
-    c, a, b = (printer.region(arg) for arg in stmt.args if isinstance(arg, Region))
-    return f"cdna3::{name}({c}, {a}, {b});"
 
 
 def _priority(printer: KernelPrinter, stmt: Intrinsic) -> str:
@@ -92,14 +87,6 @@ def _phases(name: str) -> EmitRule:
     return rule
 
 
-def _own_barrier(printer: KernelPrinter, stmt: Intrinsic) -> str:
-    place, *rest = stmt.args
-    assert isinstance(place, Region)
-    texts = [printer.region(place)]
-    texts += [printer.expressions.text(arg) for arg in rest if isinstance(arg, Expr)]
-    return f"cdna3::{stmt.op.replace('.', '_')}({', '.join(texts)});"
-
-
 def _meet(printer: KernelPrinter, stmt: Intrinsic) -> str:
     place, number, lanes = stmt.args
     assert isinstance(place, Region) and isinstance(number, Expr) and isinstance(lanes, Expr)
@@ -111,9 +98,9 @@ def _meet(printer: KernelPrinter, stmt: Intrinsic) -> str:
 def emit_rules() -> Mapping[str, EmitRule]:
     """Rules by operation name."""
     return {
-        **{f"mma.{atom.name}": _mfma for atom in ATOMS},
+        **{f"mma.{atom.name}": statement_rule(f"cdna3::{atom.name}") for atom in ATOMS},
         "rocm.perm": function_rule("cdna3::perm"),
-        "schedule.in_order": lambda printer, stmt: "cdna3::keep_order();",
+        "schedule.in_order": statement_rule("cdna3::keep_order"),
         "warp.priority": _priority,
         "stagger.begin": _phases("begin_phases"),
         "stagger.phase": _phases("next_phase"),
@@ -122,7 +109,9 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "sync_block": _barrier,
         "async.copy": _async_copy,
         "async.wait": _async_wait,
-        **dict.fromkeys(("barrier.init", "barrier.arrive", "barrier.wait"), _own_barrier),
+        "barrier.init": statement_rule("cdna3::barrier_init"),
+        "barrier.arrive": statement_rule("cdna3::barrier_arrive"),
+        "barrier.wait": statement_rule("cdna3::barrier_wait"),
         MEET: _meet,
         ARRIVE: _meet,
     }

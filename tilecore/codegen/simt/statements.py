@@ -1,13 +1,19 @@
-"""Atomics and prints as C++ statements."""
+"""Atomics, prints and calls of a device header's functions as C++ statements."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tilecore.codegen.simt.expressions import ExpressionPrinter
 from tilecore.errors import UnsupportedError
 from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import DType
 from tilecore.ir.expr import Expr, Unary
-from tilecore.ir.stmts import Atomic
+from tilecore.ir.stmts import Atomic, Intrinsic
+
+if TYPE_CHECKING:
+    from tilecore.codegen.simt.emitter import KernelPrinter
 
 ATOMIC_FUNCTIONS = {
     "add": "atomic_add", "sub": "atomic_add", "max": "atomic_max", "min": "atomic_min",
@@ -53,6 +59,20 @@ def atomic_text(stmt: Atomic, printer: ExpressionPrinter) -> str:
     if stmt.previous is None:
         return f"{call};"
     return f"const {printer.type_of(stmt.previous.dtype)} {stmt.previous.name} = {call};"
+
+
+def statement_rule(function: str) -> Callable[[KernelPrinter, Intrinsic], str]:
+    """The emit rule of a device header's function that is a statement: called with the
+    operation's own arguments, places in memory by their address."""
+
+    def rule(printer: KernelPrinter, stmt: Intrinsic) -> str:
+        arguments = (
+            printer.expressions.text(arg) if isinstance(arg, Expr) else printer.region(arg)
+            for arg in stmt.args
+        )
+        return f"{function}({', '.join(arguments)});"
+
+    return rule
 
 
 def print_text(message: str, value: Expr | None, printer: ExpressionPrinter) -> str:
