@@ -54,8 +54,6 @@ class DecodeProblem:
         pages: pages of the cache; 0 means just enough for all sequences.
         heads_inside: keys of one position lie together for all heads.
         softmax_scale: factor of the scores, positive; None means ``dim ** -0.5``.
-        is_settled: a promise of the caller: nothing enqueued right before a call writes the
-            cache, the lengths or the table, so that they may be read while that still runs.
     """
 
     batch: int
@@ -69,7 +67,6 @@ class DecodeProblem:
     pages: int = 0
     heads_inside: bool = False
     softmax_scale: float | None = None
-    is_settled: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)

@@ -57,8 +57,6 @@ def flash_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
             by,
             batch,
         ):
-            if p.is_settled:
-                T.annotate_settled(K, V, Lengths, *([Table] if p.page_size else []))
             head, first_h = by // row_tiles, by % row_tiles * tile_h
             q = T.alloc_shared((tile_h, p.dim), p.dtype)
             k = T.alloc_shared((tile_k, p.dim), p.dtype)

@@ -27,9 +27,6 @@ OVERLAPPED = "overlapped"
 """Hint of kernels that start before the one in front of them has ended: what other kernels write,
 parameters too, changes while they are there."""
 
-SETTLED = "settled."
-"""Prefix of hints that name tensors which nothing enqueued right before the launch writes."""
-
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
@@ -102,9 +99,3 @@ class Program:
     outputs: tuple[int, ...] = ()
     level: Level = Level.TILE
     loc: Loc | None = field(default=None, compare=False)
-
-
-def settled_names(kernel: Kernel) -> frozenset[str]:
-    """Tensors that nothing enqueued right before the launch writes."""
-    names = (name for name, value in kernel.hints if value and name.startswith(SETTLED))
-    return frozenset(name.removeprefix(SETTLED) for name in names)

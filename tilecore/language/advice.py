@@ -10,7 +10,7 @@ from typing import Any
 
 from tilecore.ir.buffers import Buffer
 from tilecore.ir.expr import Const, Expr
-from tilecore.ir.program import SETTLED, BlockOrder
+from tilecore.ir.program import BlockOrder
 from tilecore.language import operators as ops
 from tilecore.language.builder import current
 from tilecore.language.locate import fail
@@ -69,17 +69,6 @@ def annotate_restrict_buffers(*buffers: Any) -> None:
     """Say that these parameters may overlap others."""
     for value in buffers:
         _kernel_hint(f"may_alias.{_buffer(value, 'T.annotate_restrict_buffers').name}", True)
-
-
-def annotate_settled(*buffers: Any) -> None:
-    """Promise that nothing enqueued right before a call writes these tensors.
-
-    Kernels that come to the device while what was enqueued before still runs (programs of several
-    kernels, where the target can) then begin to read them at once, instead of waiting for its end.
-    A cache that the kernel before appends to is not settled.
-    """
-    for value in buffers:
-        _kernel_hint(f"{SETTLED}{_buffer(value, 'T.annotate_settled').name}", True)
 
 
 def annotate_producer_reg_dealloc(reg_count: int = 24) -> None:

@@ -48,21 +48,6 @@ def producer_loop(
     return [*before, For(step, zero, loop.extent, one, body, loc=loop.loc)]
 
 
-def loops_around(loop: For, groups: list[Group], names: Names, between: list[Stmt]) -> list[Stmt]:
-    """The producer's loop in two parts, the first as long as slots are free from the start, with
-    `between` them."""
-    dtype = loop.var.dtype
-    zero, one = const(0, dtype), const(1, dtype)
-    free = const(min(group.ring.slots for group in groups), dtype)
-    ahead = binary("min", free, loop.extent)
-    parts: list[Stmt] = []
-    for start, count in ((zero, ahead), (ahead, binary("sub", loop.extent, ahead))):
-        step = Var(names.fresh(f"{loop.var.name}_ahead"), dtype)
-        body = tuple(stmt for group in groups for stmt in load_group(loop, group, step, step))
-        parts.append(For(step, start, count, one, body, loc=loop.loc))
-    return [parts[0], *between, parts[1]]
-
-
 def load_alone(copy: Copy, ring: Ring, dst: Region, step: Expr) -> list[Stmt]:
     """A copy with a ring of its own, into `dst`, its slot of step number `step`."""
     load = bulk_load(copy, copy.src, dst, ring.full_at(step))

@@ -31,7 +31,7 @@ from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import boolean
 from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, substitute, walk
 from tilecore.ir.layout import Layout
-from tilecore.ir.program import Kernel, Program, settled_names
+from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
     Allocate,
     Copy,
@@ -69,8 +69,8 @@ from tilecore.passes.roles.persistent_tiles import (
     step_counts,
     tile_count,
 )
-from tilecore.passes.roles.producer_schedule import load_alone, loops_around, producer_loop
-from tilecore.passes.roles.ring import FIRST_LANE, Group, Ring
+from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
+from tilecore.passes.roles.ring import FIRST_LANE, Ring
 from tilecore.passes.roles.schedule_pieces import renamed
 from tilecore.passes.roles.shared_loads import SharedLoads
 from tilecore.passes.roles.storer_schedule import leaving, storing_loop
@@ -136,13 +136,12 @@ class Specializer(SharedLoads):
         consumer: list[Stmt] = []
         storer: list[Stmt] = []
         inits: list[Stmt] = []
-        alone: list[Stmt] = []  # what producers load once, and have not begun to
         waiting: list[tuple[Buffer, Stmt]] = []
         warps = self.kernel.threads // self.context.target.lanes_per_warp
         for stmt in staying:
             if isinstance(stmt, Copy) and self.fits_once(stmt, staying):
                 ring = self.ring((stmt,), 1, None)
-                alone += self.produce_once(stmt, ring)
+                producer += self.produce_once(stmt, ring)
                 inits += ring.declarations(warps)[::2]  # nobody waits for an empty slot
                 waiting.append((stmt.dst.buffer, ring.wait_full(const(0))))
                 continue
@@ -159,11 +158,7 @@ class Specializer(SharedLoads):
             if len(loops) == 1:
                 groups = self.paired(stmt, groups, plan)
             later = later_group(stmt, groups, self.runs_beside, plan)
-            if alone and later is None and self.is_settled(groups):
-                producer += loops_around(stmt, groups, self.names, alone)
-            else:
-                producer += [*alone, *producer_loop(stmt, groups, later, self.names)]
-            alone = []
+            producer += producer_loop(stmt, groups, later, self.names)
             before, steps = self.own_steps(stmt)
             consumer += before
             loop = self.with_bulk_adds(stmt)
@@ -178,14 +173,7 @@ class Specializer(SharedLoads):
                 inits += group.ring.declarations(warps)
         if any(is_held(s) for s in walk_stmts(tuple(consumer))):
             consumer.append(Intrinsic("bulk.finish"))
-        producer += alone
         return self.assemble(inits, producer, consumer, plans[0].producer_warps, storer)
-
-    def is_settled(self, groups: list[Group]) -> bool:
-        """True when what a loop copies need not wait for what was enqueued before the launch: it
-        then comes first, whatever else is loaded."""
-        names = settled_names(self.kernel)
-        return all(copy.src.buffer.name in names for group in groups for copy in group.copies)
 
     def persistent(
         self, loop: For, plan: PipelinePlan, staying: list[Stmt], chained: bool
