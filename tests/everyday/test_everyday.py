@@ -6,10 +6,13 @@ from typing import Any
 
 import everyday_cases
 import everyday_products as products
+import everyday_served_cases
+import everyday_written_cases
 import numpy as np
 import pytest
 from compiling import BACKENDS, kernel_on
 
+ALSO = (everyday_served_cases, everyday_written_cases)  # importing them adds their cases
 HOSTS = ("reference", "cpu_llvm")
 EMULATED = [backend for backend in BACKENDS if backend not in HOSTS]
 
@@ -40,6 +43,15 @@ def test_slots_of_an_expert_are_a_permutation() -> None:
     _, _, experts, counts, slots = arguments
     for expert, count in enumerate(counts):
         assert sorted(slots[experts == expert]) == list(range(count))
+
+
+def test_slots_of_experts_hold_their_pairs() -> None:
+    program, arguments, _ = everyday_cases.CASES["expert_slots"]()
+    kernel_on("cpu_llvm", program)(*arguments)
+    experts, order, of, _ = arguments
+    assert sorted(order[order < experts.size]) == list(range(experts.size))
+    for expert, pairs in zip(of, order.reshape(-1, 16), strict=True):
+        assert (experts.ravel()[pairs[pairs < experts.size]] == expert).all()
 
 
 def test_a_linear_layer_in_the_eager_style() -> None:

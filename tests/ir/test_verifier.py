@@ -181,23 +181,23 @@ BAD = [
     # warps, hints, uniformity
     ("warps 4, 4 {\n}", "a warp scope is empty"),
     ("copy a[:, :] -> a[:, :] hints(z=1, a=2)", "hints are not sorted"),
-    ("if block.thread() < 4 {\nsync_block()\n}", "sync_block under a condition that differs"),
+    ("if block.thread() < 4 {\nsync_block()\n}", "T.sync_threads under a condition that differs"),
     (
         "local u: int32[]\nu[] = block.thread()\nif u[] < 4 {\nparallel (i) in (4) {\n}\n}",
-        "Parallel under a condition",
+        "T.Parallel under a condition",
     ),
     (
         "local u: int32[]\nu[] = block.thread()\nwhile u[] < 4 {\n"
         "gemm a[:, :], b[:, :] -> d[:, :]\n}",
-        "Gemm under",
+        "T.gemm under",
     ),
     (
         "local u: int32[] = 0\nif block.thread() < 1 {\nu[] = 1\n}\nif u[] > 0 {\nsync_block()\n}",
-        "sync_block under",
+        "T.sync_threads under",
     ),
     (
         "for k in serial(0, block.thread()) {\nreduce sum d[:, :] -> row[:] axis 1\n}",
-        "Reduce under",
+        "T.reduce under",
     ),
 ]  # fmt: skip
 

@@ -148,7 +148,7 @@ def test_a_barrier_some_lanes_do_not_reach_is_an_error(which):
                         break
                     T.sync_threads()
 
-    with pytest.raises(LanguageError, match=r":\d+: sync_block under a condition that differs"):
+    with pytest.raises(LanguageError, match=r":\d+: T.sync_threads under a condition that differs"):
         verify(program.program)
 
 

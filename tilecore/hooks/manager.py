@@ -6,6 +6,7 @@ backend. Installing one backend therefore never changes what another generates.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -72,7 +73,7 @@ def _load(name: str) -> object:
         raise BackendError(
             f"no backend named {name!r} is installed",
             expected=f"one of {', '.join(installed_backends()) or '(none installed)'}",
-            hint=_installation(name),
+            hint=_meant(name) or _installation(name),
         )
     point = next(iter(points))
     try:
@@ -82,6 +83,14 @@ def _load(name: str) -> object:
             f"backend {name!r} does not import: {type(error).__name__}: {error}",
             hint=f"entry point {point.value}",
         ) from error
+
+
+def _meant(name: str) -> str | None:
+    """The installed backends whose name holds `name` as a part, or that it may be misspelt for."""
+    installed = installed_backends()
+    parts = [one for one in installed if name and name.lower() in one.split("_")]
+    close = parts or difflib.get_close_matches(name, installed, n=1, cutoff=0.8)
+    return f"did you mean {' or '.join(close)}?" if close else None
 
 
 def _installation(name: str) -> str | None:

@@ -6,6 +6,7 @@ ml_dtypes' names, so the host side needs no translation.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,11 +120,14 @@ def dtype_of(value: Any) -> DType:
     name = value if isinstance(value, str) else _foreign_name(value)
     name = _ALIASES.get(name, name)
     if name not in _BY_NAME:
+        close = difflib.get_close_matches(str(name), [*_BY_NAME, *_ALIASES], n=1)
         raise LanguageError(
             "unknown dtype",
             expected=f"one of {', '.join(_BY_NAME)}",
             got=value,
-            hint="give the name as a string, or as T.<name>",
+            hint=f"did you mean {close[0]}?"
+            if close
+            else "give the name as a string, or as T.<name>",
         )
     return _BY_NAME[name]
 

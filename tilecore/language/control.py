@@ -21,7 +21,7 @@ from tilecore.language.locate import caller_loc, fail
 from tilecore.language.loops import LoopSpec, serial
 from tilecore.language.run_loops import run_spec
 from tilecore.language.values import BufferValue, Operators, Scalar
-from tilecore.language.while_loops import emit_while, is_runtime
+from tilecore.language.while_loops import emit_while, is_runtime, may_break
 
 Values = tuple[Any, ...]
 
@@ -142,13 +142,19 @@ class Loop(_Loop):
         return kept + ended
 
 
+MAX_UNROLLED = 10_000
+"""Rounds of a `while` that is unrolled while tracing; no program is meant to be that long."""
+
+
 class WhileLoop(_Loop):
-    """A ``while`` statement."""
+    """A ``while`` statement; ``while True`` of a kernel is one of the program, left by a break."""
 
     what = "while loop"
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], endless: bool = False) -> None:
         super().__init__(names)
+        self.endless = endless and self.builder.in_kernel
+        self.rounds = 0
         self.frame: Frame | None = None
         self.condition: Expr = TRUE
         self.builder.loops.append(self)
@@ -165,13 +171,22 @@ class WhileLoop(_Loop):
             return True
         assert self.frame is not None
         body = self.builder.pop(self.frame)
+        if self.endless and not may_break(body):
+            fail("nothing leaves this `while True`", loc=self.loc)
         emit_while(self.builder, self.condition, body, self.loc)
         return False
 
     def test(self, condition: Any) -> bool:
         """Whether the body is to be traced (again)."""
         frame, self.frame = self.frame, None
-        if not is_runtime(condition):
+        if not is_runtime(condition) and not self.endless:
+            self.rounds += 1
+            if self.rounds > MAX_UNROLLED:
+                fail(
+                    f"a `while` loop is unrolled while tracing and does not end in {MAX_UNROLLED} "
+                    "rounds",
+                    loc=self.loc,
+                )
             if frame is not None:
                 stmts = self.builder.pop(frame)
                 self.builder.frames[-1].stmts.extend(stmts)
@@ -273,7 +288,7 @@ def _leave_early(statement: str, stmt: Stmt) -> bool:
             fail(
                 f"`{statement}` under a runtime condition leaves a loop that is unrolled while "
                 f"tracing (line {loop.line})",
-                hint="write the loop with T.serial",
+                hint="write the loop with T.serial, or as `while True`",
             )
         return True
     builder.emit(stmt)

@@ -1,7 +1,8 @@
 """Names of the vocabulary that are known and not supported, each with its reason.
 
 The list is data (``refused_names.txt``): ``pattern<TAB>reason`` a line, a trailing ``*`` matches
-any rest. It names what belongs to one vendor, which is why it is no part of the code.
+any rest. It names what belongs to one vendor, which is why it is no part of the code. So is what
+other languages call things (``other_names.txt``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ def refused_names() -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+@functools.cache
+def other_names() -> dict[str, str]:
+    """What other kernel languages and array libraries call things, and what is written here."""
+    text = resources.files("tilecore.language").joinpath("other_names.txt").read_text("utf-8")
+    rows = (line.split("\t", 1) for line in text.splitlines() if line and line[0] != "#")
+    return {name: written.strip() for name, written in rows}
+
+
 def reason_of(name: str) -> str | None:
     """Why `name` is not supported, or None when it is not in the list."""
     for pattern, reason in refused_names():
@@ -48,6 +57,9 @@ def refuse_name(name: str) -> NoReturn:
     reason = reason_of(name)
     if reason is not None:
         raise UnsupportedError(f"T.{name} is not supported: {reason}", loc=caller_loc())
+    written = other_names().get(name)
+    if written is not None:
+        raise AttributeError(f"tilecore.language has no {name!r}: here it is {written}")
     import tilecore.language as language
 
     close = difflib.get_close_matches(name, dir(language), n=1)

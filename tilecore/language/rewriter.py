@@ -293,7 +293,9 @@ class Rewriter(ast.NodeTransformer):
             )
         names = self._assigned(node.body)
         handle = self._temporary("while")
-        start = ast.Assign([store(handle)], _call("WhileLoop", _strings(names)))
+        endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        make = _call("WhileLoop", _strings(names), ast.Constant(endless))
+        start = ast.Assign([store(handle)], make)
         test = ast.BoolOp(
             ast.And(),
             [_method(handle, "again"), _method(handle, "test", self.visit(node.test))],

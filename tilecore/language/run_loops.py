@@ -23,6 +23,13 @@ def run_spec(
 ) -> Iterator[Any]:
     """Open the loops of `spec`, yield their variables once, close them."""
     builder.require_kernel(spec.what)
+    if len(targets) > len(spec.axes) and spec.kind != "persistent":
+        fail(
+            f"{spec.what} has fewer extents than there are loop variables",
+            expected=f"{len(spec.axes)} as there are extents",
+            got=", ".join(targets),
+            hint=f"give the extent of each axis: {spec.what}(m, n)",
+        )
     if spec.kind == "parallel":
         yield from _run_parallel(builder, spec, targets, loc)
     elif spec.kind == "persistent":

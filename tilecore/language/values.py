@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from tilecore.ir.buffers import Buffer, Region
 from tilecore.ir.expr import Call, Const, Expr, Load
+from tilecore.ir.expr_text import format_expr
+from tilecore.language import foreign
 from tilecore.language import operators as ops
 from tilecore.language.dtypes import dtype
 from tilecore.language.locate import fail
-
-_TRACE_HINT = (
-    "a runtime value has no Python value while the program is traced; use it in an `if`/`while` "
-    "statement, T.if_then_else, T.max, T.min or T.cast; loop over a Python tuple for indices that "
-    "are known while tracing"
-)
 
 
 class Operators:
     """Python's operators for anything that stands for one scalar of the program."""
 
-    __array_ufunc__ = None  # NumPy scalars leave the operation to us
     __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy scalars leave operators to us; its functions have no meaning for the program."""
+        return foreign.numpy_function(self, ufunc.__name__, inputs)
 
     def to_expr(self) -> Expr:
         """The IR expression."""
@@ -48,7 +47,7 @@ class Operators:
     def _static(self, what: str) -> int | float | bool:
         expr = self.to_expr()
         if not isinstance(expr, Const):
-            fail(f"{what} of a runtime value", got=self.description, hint=_TRACE_HINT)
+            fail(f"{what} of a runtime value", got=self.description, hint=foreign.trace_hint(what))
         return expr.value
 
     def __bool__(self) -> bool:
@@ -161,7 +160,8 @@ class Scalar(Operators):
         return self.expr
 
     def __repr__(self) -> str:
-        return f"Scalar({self.expr!r})"
+        kind = ops.dtype_of(self.expr)
+        return f"<{kind} scalar {format_expr(self.expr)}; T.print shows it when the program runs>"
 
 
 class Cell(Operators):
@@ -224,6 +224,14 @@ class _NoArithmetic:
 
     def __bool__(self) -> bool:
         return True
+
+    def __len__(self) -> int:
+        fail("len() of a buffer", got=self.description)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in self.__slots__:
+            raise AttributeError(name)
+        raise AttributeError(foreign.no_attribute(self, name))
 
 
 def _refuse_arithmetic(symbol: str) -> Callable[..., Any]:

@@ -22,6 +22,15 @@ def is_runtime(value: Any) -> bool:
     return isinstance(value, Operators) and not isinstance(value.to_expr(), Const)
 
 
+def may_break(body: Block) -> bool:
+    """Whether some way through a loop's body leaves that loop."""
+    return any(
+        isinstance(stmt, Break)
+        or (isinstance(stmt, If) and (may_break(stmt.then) or may_break(stmt.otherwise)))
+        for stmt in body
+    )
+
+
 def emit_while(builder: Builder, condition: Expr, body: Block, loc: Loc | None) -> None:
     """A loop of the block; inside ``T.Parallel`` one of each iteration, which leaves it alone."""
     if not builder.inside("parallel"):

@@ -9,6 +9,7 @@ from tilecore.ir.expr import Const, Expr, Var
 from tilecore.ir.program import Kernel, Level, Program
 from tilecore.ir.verifier.exprs import check_integer
 from tilecore.ir.verifier.layouts import check_layouts
+from tilecore.ir.verifier.nest_races import check_nest_races
 from tilecore.ir.verifier.private_arrays import check_private_arrays
 from tilecore.ir.verifier.state import State
 from tilecore.ir.verifier.stmts import check_block, check_hints
@@ -101,6 +102,7 @@ def _check_kernel(kernel: Kernel, program: Program, state: State) -> None:
     if state.level is Level.TILE:
         check_uniform(kernel.body, state)
         check_private_arrays(kernel.body)
+        check_nest_races(kernel.body)
     state.loc = kernel.loc or program.loc
     check_layouts(kernel, state)
     state.scope = outside

@@ -29,6 +29,7 @@ from tilecore.ir.verifier.state import State
 from tilecore.ir.visit import destinations, exprs_of, names_in, walk_stmts
 
 _BLOCK_WIDE = (S.Parallel, S.Gemm, S.Reduce, S.Scan)
+_WRITTEN = {S.Parallel: "T.Parallel", S.Gemm: "T.gemm", S.Reduce: "T.reduce", S.Scan: "T.cumsum"}
 
 
 def check_uniform(body: S.Block, state: State) -> None:
@@ -53,9 +54,13 @@ class _Check:
         for stmt in block:
             is_barrier = isinstance(stmt, S.Intrinsic) and stmt.op == "sync_block"
             if (under and is_barrier) or (apart and isinstance(stmt, _BLOCK_WIDE)):
-                what = "sync_block" if is_barrier else type(stmt).__name__
+                what = _WRITTEN.get(type(stmt), "T.sync_threads")
                 self.state.loc = getattr(stmt, "loc", None) or self.state.loc
-                self.state.fail(f"{what} under a condition that differs between lanes")
+                self.state.fail(
+                    f"{what} under a condition that differs between lanes",
+                    "a place that all lanes of the block reach",
+                    "one that some may not: end the condition before it, and begin it again after",
+                )
             if isinstance(stmt, S.Parallel) and self.state.level is Level.TILE:
                 self.nest(stmt)
             if isinstance(stmt, S.Intrinsic) and stmt.op == ATTACH:
