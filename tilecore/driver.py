@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import Any, Never
 
 from tilecore.compiler import Lowered, depth_bounded, lower, program_of, with_outputs
-from tilecore.errors import BackendError
+from tilecore.errors import BackendError, Loc
 from tilecore.forking import FreshLock
 from tilecore.hooks.manager import Hooks, hooks_of
 from tilecore.hooks.records import Artifact, CompileOptions, KernelResources, Launcher
 from tilecore.ir.program import Program
 from tilecore.kernel import CompiledKernel, missing_device
+from tilecore.language.foreign import refuse_options
 from tilecore.runtime.cache import KernelCache
 from tilecore.runtime.entry import CacheEntry
 from tilecore.runtime.fingerprint import cache_key, package_fingerprint
@@ -20,6 +22,7 @@ from tilecore.targets import choose_target
 _memory: dict[tuple[object, ...], CompiledKernel] = {}
 _guard = FreshLock()
 _disk = KernelCache()
+_OPTIONS = ("backend", "arch", "device", "out_idx", "options", "fast_math")
 _REMEMBERED = 1024  # kernels kept in memory; beyond it the oldest are forgotten
 
 
@@ -32,6 +35,7 @@ def compile(
     out_idx: int | list[int] | tuple[int, ...] | None = None,
     options: CompileOptions | None = None,
     fast_math: bool = False,
+    **unknown: Never,
 ) -> CompiledKernel:
     """Compile a tile program.
 
@@ -50,6 +54,11 @@ def compile(
     Raises:
         TilecoreError: with what is wrong, where, and what was expected.
     """
+    if unknown:
+        frame = inspect.currentframe()
+        frame = None if frame is None else frame.f_back
+        loc = None if frame is None else Loc(frame.f_code.co_filename, frame.f_lineno)
+        refuse_options("tilecore.compile", unknown, _OPTIONS, loc)
     program = with_outputs(program_of(function), out_idx)
     options = options or CompileOptions(fast_math=fast_math)
     with depth_bounded(program):

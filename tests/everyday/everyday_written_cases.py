@@ -111,8 +111,8 @@ def lane_matmul() -> Case:
 
 @case
 def register_tiles() -> Case:
-    a, b = normal(70, 30), normal(30, 90)
-    return threads.register_tiles(70, 90, 30), [a, b, zeros(70, 90)], {2: (wide(a) @ b, 1e-3)}
+    a, b = normal(70, 10), normal(10, 70)
+    return threads.register_tiles(70, 70, 10), [a, b, zeros(70, 70)], {2: (wide(a) @ b, 1e-3)}
 
 
 @case

@@ -7,9 +7,10 @@ the same when it runs.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilecore.errors import Loc
+from tilecore.errors import ArgumentError, Loc
 from tilecore.language.locate import caller_loc, fail
 
 _NO_VALUE = "a runtime value has no Python value while the program is traced; "
@@ -27,6 +28,36 @@ _TRACE_HINTS = {
 def trace_hint(what: str) -> str:
     """What to write instead of asking a runtime value for its Python value."""
     return _NO_VALUE + _TRACE_HINTS[what]
+
+
+_OPTIONS = {
+    "target": 'backend= names what to compile for, such as backend="cpu_llvm"',
+    "pass_configs": "options=tilecore.CompileOptions(...)",
+    "compile_flags": "options=tilecore.CompileOptions(...)",
+    "num_warps": "threads= of T.Kernel",
+    "num_stages": "num_stages= of T.Pipelined",
+}
+"""Of other compilers' entry points."""
+
+
+def refuse_options(
+    function: str, unknown: Iterable[str], known: Sequence[str], loc: Loc | None
+) -> None:
+    """Refuse keyword arguments that an entry point, called at `loc`, does not have.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    for name in unknown:
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]}=?" if close else "leave the argument out"
+        raise ArgumentError(
+            f"{function} has no argument {name!r}",
+            expected=", ".join(known),
+            got=name,
+            hint=_OPTIONS.get(name, meant),
+            loc=loc,
+        )
 
 
 _UFUNCS = {
@@ -83,7 +114,8 @@ def numpy_function(value: Any, name: str, inputs: tuple[Any, ...]) -> Any:
         first, second = inputs
         if hasattr(first, "to_expr"):
             return getattr(first, mine)(second)
-        return getattr(second, swapped)(first)
+        scalar = first[()] if getattr(first, "shape", None) == () else first  # NumPy wraps them
+        return getattr(second, swapped)(scalar)
     import tilecore.language as language
 
     known = _COUNTERPARTS.get(name, f"T.{name}" if name in dir(language) else None)

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from tilecore.language.eager import (
     element_strides,
     trace_eager,
 )
+from tilecore.language.foreign import refuse_options
 from tilecore.language.functions import PrimFunc, annotations_of
 from tilecore.language.jit_keys import freeze, key_or_value, outer_key, outer_names
-from tilecore.language.locate import fail, misuse, scope_around
+from tilecore.language.locate import caller_loc, fail, misuse, scope_around
 from tilecore.language.operators import describe
 from tilecore.language.source import function_loc, function_tree
 from tilecore.language.staging import rewrite
@@ -319,6 +320,9 @@ class JitProgram:
         return self.kernel(*args)
 
 
+_OPTIONS = ("out_idx", "backend", "arch", "device", "options", "fast_math")
+
+
 def jit(
     func: Callable[..., Any] | PrimFunc | None = None,
     *,
@@ -328,6 +332,7 @@ def jit(
     device: str = "native",
     options: Any = None,
     fast_math: bool = False,
+    **unknown: Never,
 ) -> Any:
     """Decorator: compile on call, for `tilecore.compile`'s options.
 
@@ -342,7 +347,10 @@ def jit(
 
     Raises:
         LanguageError: `func` is nothing of these.
+        ArgumentError: there is no such option.
     """
+    if unknown:
+        refuse_options("tilecore.jit", unknown, _OPTIONS, caller_loc())
     chosen: dict[str, Any] = {
         "out_idx": out_idx if out_idx is None or isinstance(out_idx, int) else list(out_idx),
         "backend": backend,

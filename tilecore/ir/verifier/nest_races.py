@@ -34,7 +34,7 @@ def check_nest_races(body: S.Block) -> None:
 
 def _check(nest: S.Parallel) -> None:
     extents = {
-        var: extent.value
+        var: int(extent.value)
         for var, extent in zip(nest.vars, nest.extents, strict=True)
         if isinstance(extent, Const)
     }

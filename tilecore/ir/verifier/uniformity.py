@@ -29,7 +29,12 @@ from tilecore.ir.verifier.state import State
 from tilecore.ir.visit import destinations, exprs_of, names_in, walk_stmts
 
 _BLOCK_WIDE = (S.Parallel, S.Gemm, S.Reduce, S.Scan)
-_WRITTEN = {S.Parallel: "T.Parallel", S.Gemm: "T.gemm", S.Reduce: "T.reduce", S.Scan: "T.cumsum"}
+_WRITTEN: dict[type, str] = {
+    S.Parallel: "T.Parallel",
+    S.Gemm: "T.gemm",
+    S.Reduce: "T.reduce",
+    S.Scan: "T.cumsum",
+}
 
 
 def check_uniform(body: S.Block, state: State) -> None:
