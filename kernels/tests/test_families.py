@@ -131,6 +131,11 @@ SMALL: dict[str, tuple[Any, ...]] = {
         VarlenProblem(2, 16, 40, right=0, page_size=16, max_pages=7, lengths=_UNEQUAL),
         VarlenProblem(2, 16, 40, page_size=64, max_pages=2, lengths=((1, 70),)),
     ),
+    "varlen_backward": (
+        VarlenProblem(4, 16, 40, kv_heads=2, right=0, lengths=_UNEQUAL),
+        VarlenProblem(2, 16, 64, "float32", dim_v=8, left=9, right=3, lengths=_UNEQUAL),
+        VarlenProblem(1, 8, 300, lengths=((0, 0), (130, 0), (0, 3), (65, 290))),
+    ),
     "mla_decode": (
         DecodeProblem(2, 20, 70, 48, kv_heads=1, dim_v=32),
         DecodeProblem(2, 4, 530, 48, kv_heads=1, dim_v=32, page_size=64),

@@ -17,7 +17,7 @@ from tilecore_kernels.attention_problem import AttentionConfig
 from tilecore_kernels.flash_varlen import FLASH_VARLEN, flash_varlen
 from tilecore_kernels.tiles import ceildiv
 from tilecore_kernels.varlen_problem import VarlenProblem, inputs, reference
-from tilecore_kernels.varlen_tiles import WORDS, list_tiles
+from tilecore_kernels.varlen_tiles import WORDS, list_tiles, number_tiles
 
 Lengths = tuple[tuple[int, int], ...]
 TILE_Q, MAX_Q = 16, 5000
@@ -37,9 +37,8 @@ EDGES: dict[str, Lengths] = {
 
 
 @functools.cache
-def listing(causal: bool, backend: str, device: str = "native") -> Any:
-    """The listing kernel alone, with the list as its output."""
-    problem = VarlenProblem(1, 16, MAX_Q, right=0 if causal else None)
+def listing(from_end: bool | None, backend: str, device: str = "native") -> Any:
+    """The listing kernel alone, with the list as its output; None is the one that numbers."""
     batch, places = T.dynamic("batch, places")
 
     @T.prim_func
@@ -47,7 +46,10 @@ def listing(causal: bool, backend: str, device: str = "native") -> Any:
         StartsQ: T.Tensor((batch + 1,), "int32"), StartsK: T.Tensor((batch + 1,), "int32"),
         Tiles: T.Tensor((places, WORDS), "int32"),
     ):  # fmt: skip
-        list_tiles(problem, StartsQ, StartsK, Tiles, TILE_Q)
+        if from_end is None:
+            number_tiles(StartsQ, StartsK, Tiles, TILE_Q)
+        else:
+            list_tiles(StartsQ, StartsK, Tiles, TILE_Q, MAX_Q, from_end)
 
     return tilecore.compile(program, backend=backend, device=device)
 
@@ -59,26 +61,43 @@ def starts_of(lengths: Lengths, front: int = 0) -> np.ndarray:
     return starts
 
 
-def expected(lengths: Lengths, starts: np.ndarray, places: int) -> np.ndarray:
+def expected(lengths: Lengths, starts: np.ndarray, from_end: bool, places: int) -> np.ndarray:
     """The list, one tile after the other."""
     found = []
     for b in sorted(range(len(lengths)), key=lambda b: (-lengths[b][1], b)):
         queries, keys = lengths[b]
-        for end in range(queries, 0, -TILE_Q):
-            found.append((b, end - TILE_Q, starts[0, b], queries, starts[1, b], keys))
+        last = range(queries - TILE_Q, -TILE_Q, -TILE_Q)
+        for first in last if from_end else range(0, queries, TILE_Q):
+            found.append((b, first, starts[0, b], queries, starts[1, b], keys))
     wanted = np.zeros((places, WORDS), np.int32)
     wanted[: len(found)] = np.array(found, np.int32).reshape(-1, WORDS)
     return wanted
 
 
-def check_list(lengths: Lengths, causal: bool, front: int, backend: str, device: str) -> None:
+def check_list(lengths: Lengths, from_end: bool, front: int, backend: str, device: str) -> None:
     starts = starts_of(lengths, front)
     total = int(starts[0, -1]) + 3
     most = min(total // TILE_Q + len(lengths), ceildiv(MAX_Q, TILE_Q) * len(lengths), total)
-    wanted = expected(lengths, starts, most)  # fails where there are more tiles than places
+    # More tiles than places would fail here.
+    wanted = expected(lengths, starts, from_end, most)
     got = np.full(wanted.shape, -1, np.int32)
-    listing(causal, backend, device)(starts[0].copy(), starts[1].copy(), got)
+    listing(from_end, backend, device)(starts[0].copy(), starts[1].copy(), got)
     np.testing.assert_array_equal(got, wanted)
+    check_numbers(starts, bool(lengths) * (total // TILE_Q + len(lengths)), backend, device)
+
+
+def check_numbers(starts: np.ndarray, places: int, backend: str, device: str) -> None:
+    """Every number is written; a sequence's tiles have those that whoever knows it computes."""
+    got = np.full((places, WORDS), -1, np.int32)
+    listing(None, backend, device)(starts[0].copy(), starts[1].copy(), got)
+    lengths = np.diff(starts)
+    seen = set()
+    for number, (b, first, *rest) in enumerate(got.tolist()):
+        assert rest == [starts[0, b], lengths[0, b], starts[1, b], lengths[1, b]]
+        if 0 <= first < lengths[0, b]:
+            assert number == starts[0, b] // TILE_Q + b + first // TILE_Q
+            seen.add((b, first))
+    assert seen == {(b, n) for b, q in enumerate(lengths[0]) for n in range(0, q, TILE_Q)}
 
 
 LENGTH = st.one_of(st.integers(0, 3), st.integers(0, 200), st.sampled_from((16, 32, 2100)))

@@ -26,6 +26,7 @@ from tilecore_kernels.reduce import REDUCE
 from tilecore_kernels.rms_norm import RMS_NORM
 from tilecore_kernels.softmax import SOFTMAX
 from tilecore_kernels.transpose import TRANSPOSE
+from tilecore_kernels.varlen_backward import VARLEN_BACKWARD
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -47,6 +48,7 @@ FAMILIES: dict[str, Family] = {
         FLASH_ATTENTION_FP8,
         ATTENTION_BACKWARD,
         FLASH_VARLEN,
+        VARLEN_BACKWARD,
         FLASH_DECODE,
         MLA_DECODE,
     )

@@ -45,7 +45,7 @@ def store_rows(rows, out, Out, LSE, head, tile):
 
     A tile of which all do, most of a long sequence, is written as one copy.
     """
-    start_q, first_q, q_len, peak = tile.start_q, tile.first_q, tile.q_len, rows.peak
+    start_q, first_q, q_len, peak = tile.start, tile.first, tile.length, rows.peak
     tile_q, columns = (int(extent) for extent in out.shape)
     if first_q >= 0 and first_q + tile_q <= q_len:
         T.copy(out, Out[start_q + first_q : start_q + first_q + tile_q, head, 0:columns])
@@ -84,9 +84,9 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
         scores = T.alloc_fragment((tile_q, tile_k), "float32")
         weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
         out = T.alloc_fragment((tile_q, p.dim_v), "float32")
-        start_q, start_k, first_q = tile.start_q, tile.start_k, tile.first_q
-        shift = tile.k_len - tile.q_len
-        limit = T.if_then_else(first_q < tile.q_len, tile.k_len, 0)
+        start_q, start_k, first_q = tile.start, tile.other_start, tile.first
+        shift = tile.other_length - tile.length
+        limit = T.if_then_else(first_q < tile.length, tile.other_length, 0)
         T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
         T.clear(out)
         rows = new_rows(tile_q)
@@ -116,9 +116,9 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
         Out: T.Tensor((total_q, p.heads, p.dim_v), dtype),
         LSE: T.Tensor((p.heads, total_q), "float32"),
     ):  # fmt: skip
-        places = most_tiles(p, total_q, batch, tile_q)
+        places = most_tiles(total_q, batch, tile_q, p.max_q)
         Tiles = T.alloc_global((places, WORDS), "int32")
-        list_tiles(p, StartsQ, StartsK, Tiles, tile_q)
+        list_tiles(StartsQ, StartsK, Tiles, tile_q, p.max_q, from_end=True)
         with T.Kernel(places, p.heads, threads=config.threads) as (place, head):
             attend(Q, K, V, Table, Out, LSE, tile_of_list(Tiles, place), head)
 

@@ -164,9 +164,10 @@ def bytes_moved(problem: VarlenProblem) -> float:
     return sum(attention_problem.bytes_moved(problem.one(q, k)) for q, k in problem.lengths)
 
 
-_MIXED = tuple((n, n) for n in (3000, 17, 512, 1025, 64, 2048, 700, 1))
+MIXED = tuple((n, n) for n in (3000, 17, 512, 1025, 64, 2048, 700, 1))
+"""Lengths (queries, keys) from 1 to 3000."""
 PROBLEMS = (
-    VarlenProblem(8, 64, 4096, kv_heads=2, right=0, lengths=_MIXED),
+    VarlenProblem(8, 64, 4096, kv_heads=2, right=0, lengths=MIXED),
     VarlenProblem(
         8, 64, 512, kv_heads=2, right=0, page_size=64, max_pages=ceildiv(4096, 64),
         lengths=((300, 4000), (512, 512), (1, 2222)),

@@ -27,72 +27,78 @@ LANES = 128
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Where the queries of a block are; expressions of the tile language.
+    """A tile of one side of a sequence, of its queries or of its keys; the other side is what its
+    rows walk. Expressions of the tile language.
 
     Attributes:
         sequence: its number.
-        first_q: the first row, counted in the sequence: negative where the tile begins before it.
-        start_q: row of the sequence's first query.
-        q_len: queries of the sequence.
-        start_k: row of the sequence's first key.
-        k_len: keys of the sequence.
+        first: the first row, counted in the sequence: negative where the tile begins before it.
+        start: where the side's rows of the sequence start.
+        length: how many there are; none in an empty tile.
+        other_start: where the rows of the other side start.
+        other_length: how many there are.
     """
 
     sequence: Any
-    first_q: Any
-    start_q: Any
-    q_len: Any
-    start_k: Any
-    k_len: Any
+    first: Any
+    start: Any
+    length: Any
+    other_start: Any
+    other_length: Any
 
 
 @T.macro
 def tile_of_list(Tiles, place):
-    """The tile at `place` of what `list_tiles` wrote."""
-    sequence, first_q, start_q = Tiles[place, 0], Tiles[place, 1], Tiles[place, 2]
-    q_len, start_k, k_len = Tiles[place, 3], Tiles[place, 4], Tiles[place, 5]
-    return Tile(sequence, first_q, start_q, q_len, start_k, k_len)
+    """The tile at `place` of what `list_tiles` or `number_tiles` wrote."""
+    sequence, first, start = Tiles[place, 0], Tiles[place, 1], Tiles[place, 2]
+    length, other_start, other_length = Tiles[place, 3], Tiles[place, 4], Tiles[place, 5]
+    return Tile(sequence, first, start, length, other_start, other_length)
 
 
-def most_tiles(p, total_q, batch, tile_q):
-    """Places of a list: no fewer than all sequences have tiles, 0 without a query."""
-    by_lengths = T.min(total_q // tile_q + batch, T.ceildiv(p.max_q, tile_q) * batch)
-    return T.min(by_lengths, total_q)
+def most_tiles(total, batch, size, longest=None):
+    """Places of a list: no fewer than all sequences have tiles of `size` of `total` rows, 0 without
+    a row. `longest`: no sequence has more rows, if that is known."""
+    most = most_numbers(total, batch, size)
+    if longest is not None:
+        most = T.min(most, T.ceildiv(longest, size) * batch)
+    return T.min(most, total)
 
 
 @T.macro
-def list_tiles(p, StartsQ, StartsK, Tiles, tile_q):
+def list_tiles(Starts, Others, Tiles, size, longest=None, from_end=False):
     """A kernel that fills ``Tiles (most_tiles, WORDS)``; a block lists the tiles of one sequence.
 
-    Sequences of many keys come first, of equal ones that with the lower number; of each the last
-    tile, which under a causal mask sees the most keys. The tiles of all sequences before an own one
-    are counted, so that every place has one writer and the list is always the same. Left over
-    places hold zeros: no queries.
+    Sequences with many rows of the other side come first, of equal ones that with the lower number;
+    of each the first tile, or, `from_end`, the last, which ends with the sequence: those that under
+    a causal mask see the most, tiles of keys and of queries. The tiles of all sequences before an
+    own one are counted, so that every place has one writer and the list is always the same. Left
+    over places hold zeros: no rows.
     """
-    places, batch = Tiles.shape[0], StartsQ.shape[0] - 1
+    places, batch = Tiles.shape[0], Starts.shape[0] - 1
     with T.Kernel(batch, threads=LANES) as own:
         ahead, every = (T.alloc_fragment((LANES,), "int32") for _ in range(2))
         begin, total = (T.alloc_fragment((1,), "int32") for _ in range(2))
-        start_q, start_k = StartsQ[own], StartsK[own]
-        q_len, k_len = StartsQ[own + 1] - start_q, StartsK[own + 1] - start_k
+        start, other_start = Starts[own], Others[own]
+        length, other_length = Starts[own + 1] - start, Others[own + 1] - other_start
         T.clear(ahead)
         T.clear(every)
         for some in T.serial(T.ceildiv(batch, LANES)):
             for t in T.Parallel(LANES):
                 other = some * LANES + t
                 if other < batch:
-                    keys = StartsK[other + 1] - StartsK[other]
-                    count = tiles_of(p, StartsQ[other + 1] - StartsQ[other], tile_q)
-                    is_ahead = keys > k_len or (keys == k_len and other < own)
+                    weight = Others[other + 1] - Others[other]
+                    count = tiles_of(Starts[other + 1] - Starts[other], size, longest)
+                    is_ahead = weight > other_length or (weight == other_length and other < own)
                     every[t] = every[t] + count
                     ahead[t] = ahead[t] + T.if_then_else(is_ahead, count, 0)
         T.reduce_sum(ahead, begin, dim=0)
         T.reduce_sum(every, total, dim=0)
-        count = tiles_of(p, q_len, tile_q)
+        count = tiles_of(length, size, longest)
         for some in T.serial(T.ceildiv(count, LANES)):
             for t in T.Parallel(LANES):
                 tile = some * LANES + t
-                values = (own, q_len - (tile + 1) * tile_q, start_q, q_len, start_k, k_len)
+                first = length - (tile + 1) * size if from_end else tile * size
+                values = (own, first, start, length, other_start, other_length)
                 if tile < count and begin[0] + tile < places:
                     for word, value in enumerate(values):
                         Tiles[begin[0] + tile, word] = value
@@ -104,6 +110,40 @@ def list_tiles(p, StartsQ, StartsK, Tiles, tile_q):
                         Tiles[place, word] = 0
 
 
-def tiles_of(p, q_len, tile_q):
-    """Tiles of so many queries: none of a negative number, nor beyond the longest sequence."""
-    return T.max(0, T.ceildiv(T.min(q_len, p.max_q), tile_q))
+def tiles_of(length, size, longest):
+    """Tiles of so many rows: none of a negative number, nor beyond the longest sequence."""
+    return T.max(0, T.ceildiv(length if longest is None else T.min(length, longest), size))
+
+
+def most_numbers(total, batch, size):
+    """Numbers of tiles that `number_tiles` gives: none without a sequence."""
+    return T.min(batch, 1) * (total // size + batch)
+
+
+def first_number(start, sequence, size):
+    """The number of a sequence's first tile in `number_tiles`; it has all numbers that it needs
+    before those of the next sequence."""
+    return start // size + sequence
+
+
+@T.macro
+def number_tiles(Starts, Others, Tiles, size):
+    """A kernel that fills ``Tiles (most_numbers, WORDS)``, in the order of the rows: tile n of
+    sequence b has the number ``starts[b] // size + b + n``, which whoever knows the sequence
+    computes. Numbers between are tiles before the first row of a sequence, or behind its last one.
+    """
+    places, batch = Tiles.shape[0], Starts.shape[0] - 1
+    with T.Kernel(batch, threads=LANES) as own:
+        start, other_start = Starts[own], Others[own]
+        length, other_length = Starts[own + 1] - start, Others[own + 1] - other_start
+        number = first_number(start, own, size)
+        begin = T.if_then_else(own > 0, number, 0)
+        following = first_number(Starts[own + 1], own + 1, size)
+        end = T.if_then_else(own + 1 < batch, following, places)
+        for some in T.serial(T.ceildiv(end - begin, LANES)):
+            for t in T.Parallel(LANES):
+                place = begin + some * LANES + t
+                values = (own, (place - number) * size, start, length, other_start, other_length)
+                if place >= 0 and place < end and place < places:
+                    for word, value in enumerate(values):
+                        Tiles[place, word] = value

@@ -151,6 +151,44 @@ def flash_varlen(
     return experiment_of("flash_varlen", p, config, arrays, allowed)
 
 
+def varlen_backward(
+    rng: np.random.Generator,
+    lengths: list[list[int]],
+    dim: int = 32,
+    heads: int = 2,
+    causal: bool = False,
+    tile: list[int] | None = None,
+    threads: int = 64,
+    num_stages: int = 2,
+    staged: bool = False,
+    **problem: Any,
+) -> Experiment:
+    """Gradients over packed sequences; `tile` and `staged` as for `attention_backward`."""
+    own, step = tile or [32, 32]
+    right = 0 if causal else problem.pop("right", None)
+    pairs = tuple((queries, keys) for queries, keys in lengths)
+    longest = max(queries for queries, _ in pairs)
+    p = VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
+    config = BackwardConfig(own, step, own, step, num_stages, threads, True, staged)
+    arrays = FAMILIES["varlen_backward"].inputs(p, rng)
+
+    def allowed(arrays: Any, values: Any) -> list[Any]:
+        *packed, out, sums, grad = arrays
+        starts_k, found = packed[4], [np.zeros(value.shape) for value in values]
+        for b, (rows, one) in enumerate(sequences_of(p, *packed)):
+            single = p.one(one[0].shape[2], one[1].shape[2])
+            its_out, its_grad = (x[rows].swapaxes(0, 1)[None] for x in (out, grad))
+            own_arrays = (*one, its_out, sums[None, :, rows], its_grad)
+            where = (rows, *(slice(int(starts_k[b]), int(starts_k[b + 1])),) * 2)
+            its = [v[at].swapaxes(0, 1)[None] for v, at in zip(values, where, strict=True)]
+            parts = bounds.attention_backward(single, own_arrays, its)
+            for whole, at, part in zip(found, where, parts, strict=True):
+                whole[at] = part[0].swapaxes(0, 1)
+        return found
+
+    return experiment_of("varlen_backward", p, config, arrays, allowed)
+
+
 def _decode(
     rng: np.random.Generator,
     name: str,
@@ -223,5 +261,6 @@ def mla_decode(
 
 
 BUILDERS: tuple[Any, ...] = (
-    attention, attention_8_bit, attention_backward, flash_varlen, flash_decode, mla_decode,
+    attention, attention_8_bit, attention_backward, flash_varlen, varlen_backward, flash_decode,
+    mla_decode,
 )  # fmt: skip
