@@ -70,6 +70,7 @@ def expected(lengths: Lengths, starts: np.ndarray, from_end: bool, places: int) 
         for first in last if from_end else range(0, queries, TILE_Q):
             found.append((b, first, starts[0, b], queries, starts[1, b], keys))
     wanted = np.zeros((places, WORDS), np.int32)
+    wanted[:, 1] = -TILE_Q * from_end
     wanted[: len(found)] = np.array(found, np.int32).reshape(-1, WORDS)
     return wanted
 
@@ -83,13 +84,14 @@ def check_list(lengths: Lengths, from_end: bool, front: int, backend: str, devic
     got = np.full(wanted.shape, -1, np.int32)
     listing(from_end, backend, device)(starts[0].copy(), starts[1].copy(), got)
     np.testing.assert_array_equal(got, wanted)
-    check_numbers(starts, bool(lengths) * (total // TILE_Q + len(lengths)), backend, device)
+    check_numbers(starts, total // TILE_Q + len(lengths) + 1, backend, device)
 
 
 def check_numbers(starts: np.ndarray, places: int, backend: str, device: str) -> None:
     """Every number is written; a sequence's tiles have those that whoever knows it computes."""
     got = np.full((places, WORDS), -1, np.int32)
     listing(None, backend, device)(starts[0].copy(), starts[1].copy(), got)
+    starts = np.concatenate([starts, starts[:, -1:]], axis=1)
     lengths = np.diff(starts)
     seen = set()
     for number, (b, first, *rest) in enumerate(got.tolist()):
@@ -154,9 +156,10 @@ MASKS = (
 
 @functools.cache
 def attention(mask: Mask, backend: str) -> Any:
-    """One kernel for all lengths."""
+    """One kernel for all lengths; with key tiles that divide query tiles, and others."""
     device = "native" if backend == "cpu_llvm" else "emulator"
-    program = flash_varlen(mask.of(()), AttentionConfig(64, 32, 2, 128))
+    keys = 32 if MASKS.index(mask) % 2 else 48
+    program = flash_varlen(mask.of(()), AttentionConfig(64, keys, 2, 128))
     return tilecore.compile(program, backend=backend, device=device)
 
 

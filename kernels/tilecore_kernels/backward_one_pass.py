@@ -145,8 +145,8 @@ def walk_queries(
     begin, end = query_tiles(p, first_k, tile_k, shift, q_len, tile_q)
     each = end - begin
     for step in T.Pipelined(group * each, num_stages=config.num_stages):
-        # The bound is always kept; stated, it spares the guard of each addition.
-        head = kv_head * group + T.min(step // each, group - 1)
+        # The bounds are always kept; stated, they spare the guard of each addition.
+        head = kv_head * group + T.max(0, T.min(step // each, group - 1))
         tile = begin + step % each
         first_q = tile * tile_q
         T.copy(where.queries(Q, head, first_q, tile_q, p.dim), q)

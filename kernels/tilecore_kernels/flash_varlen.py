@@ -1,9 +1,8 @@
 """Flash attention over sequences of unequal lengths, packed one after the other, or keys in pages.
 
 A first kernel lists the tiles that there are (`varlen_tiles`); a block of the second owns one of
-them. The last tile of a sequence ends with it, so that the tile with fewest rows is the first one,
-which under a causal mask sees the fewest keys; its rows before the sequence are not written. Key
-tiles reach beyond their sequence's end into the next one, where they are masked.
+them. Rows of a tile that its sequence has not are not written (`ends_with_sequence` says on which
+side). Key tiles reach beyond their sequence's end into the next one, where they are masked.
 
 Lengths are read on the device, by each launch: nothing waits for the host, and a captured graph may
 be launched again with other starts in the same tensors.
@@ -39,22 +38,31 @@ from tilecore_kernels.varlen_problem import (
 from tilecore_kernels.varlen_tiles import WORDS, list_tiles, most_tiles, tile_of_list
 
 
+def ends_with_sequence(config: AttentionConfig) -> bool:
+    """Whether the last tile of a sequence ends with it, so that the tile with fewest rows is the
+    first one, which under a causal mask sees the fewest keys: from 1 to 20 % fewer steps. Where
+    key tiles divide query tiles all begin at the sequence's start: a diagonal through the corners
+    of key tiles crosses fewer of them, which saves more masks than that saves steps."""
+    return config.block_q % config.block_k != 0
+
+
 @T.macro
-def store_rows(rows, out, Out, LSE, head, tile):
-    """Write the rows of `tile` that belong to its sequence; those before are another one's.
+def store_rows(rows, out, Out, LSE, head, tile, from_end):
+    """Write the rows of `tile` that belong to its sequence; others, before it in a tile that ends
+    with it (`from_end`), else behind it, are another one's.
 
     A tile of which all do, most of a long sequence, is written as one copy.
     """
     start_q, first_q, q_len, peak = tile.start, tile.first, tile.length, rows.peak
     tile_q, columns = (int(extent) for extent in out.shape)
-    if first_q >= 0 and first_q + tile_q <= q_len:
+    if first_q >= 0 if from_end else first_q + tile_q <= q_len:
         T.copy(out, Out[start_q + first_q : start_q + first_q + tile_q, head, 0:columns])
     else:
         for i, d in T.Parallel(tile_q, columns):
-            if first_q + i >= 0 and first_q + i < q_len:
+            if first_q + i >= 0 if from_end else first_q + i < q_len:
                 Out[start_q + first_q + i, head, d] = out[i, d]
     for i in T.Parallel(tile_q):
-        if first_q + i >= 0 and first_q + i < q_len:
+        if first_q + i >= 0 if from_end else first_q + i < q_len:
             LSE[head, start_q + first_q + i] = peak[i]
 
 
@@ -72,6 +80,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
     """Tile program: Q, K, V, starts of queries, of keys, [page table], then O and log-sum-exp."""
     p, tile_q, tile_k, dtype = problem, config.block_q, config.block_k, problem.dtype
     group, scale = p.heads // p.kv_heads, p.scale * LOG2_E
+    from_end = ends_with_sequence(config)
     batch, total_q, total_k, pages = T.dynamic("batch, total_q, total_k, pages")
     where = (pages, p.page_size) if p.page_size else (total_k,)
     table_type = T.Tensor((batch, p.max_pages), "int32") if p.page_size else None
@@ -85,8 +94,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
         weights = scores if dtype == "float32" else T.alloc_fragment((tile_q, tile_k), dtype)
         out = T.alloc_fragment((tile_q, p.dim_v), "float32")
         start_q, start_k, first_q = tile.start, tile.other_start, tile.first
-        shift = tile.other_length - tile.length
-        limit = T.if_then_else(first_q < tile.length, tile.other_length, 0)
+        shift, limit = tile.other_length - tile.length, tile.other_length
         T.copy(Q[start_q + first_q : start_q + first_q + tile_q, head, 0 : p.dim], q)
         T.clear(out)
         rows = new_rows(tile_q)
@@ -104,7 +112,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
             add_values(rows, scores, weights, v, out, scale, p.lag)
         normalize(rows, out, p.dim_v)
         to_log_sum(rows, LN_2)
-        store_rows(rows, out, Out, LSE, head, tile)
+        store_rows(rows, out, Out, LSE, head, tile, from_end)
 
     @T.prim_func
     def flash_varlen(
@@ -118,7 +126,7 @@ def flash_varlen(problem: VarlenProblem, config: AttentionConfig) -> Any:
     ):  # fmt: skip
         places = most_tiles(total_q, batch, tile_q, p.max_q)
         Tiles = T.alloc_global((places, WORDS), "int32")
-        list_tiles(StartsQ, StartsK, Tiles, tile_q, p.max_q, from_end=True)
+        list_tiles(StartsQ, StartsK, Tiles, tile_q, p.max_q, from_end)
         with T.Kernel(places, p.heads, threads=config.threads) as (place, head):
             attend(Q, K, V, Table, Out, LSE, tile_of_list(Tiles, place), head)
 

@@ -41,6 +41,9 @@ from tilecore_kernels.varlen_tiles import (
     tile_of_list,
 )
 
+HEADS_TOGETHER = 8
+"""Heads of keys whose tiles are walked together, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -70,15 +73,15 @@ class Packed:
 
     def rows(self, tensor: Any, head: Any, tile: Any, count: int) -> Any:
         """L and D of a tile of `count` queries, (2, count)."""
-        return tensor[head, self._in_range(tile), 0:2, 0:count]
+        return tensor[self._in_range(tile), head, 0:2, 0:count]
 
     def sums(self, tensor: Any, head: Any, tile: Any, count: int) -> Any:
         """The sums of a tile of queries, `count` of them."""
-        return tensor[head, self._in_range(tile), 0:count]
+        return tensor[self._in_range(tile), head, 0:count]
 
     def sum_at(self, head: Any, tile: Any, count: int, place: Any) -> tuple[Any, ...]:
         """Where one of them is."""
-        return head, self._in_range(tile), place
+        return self._in_range(tile), head, place
 
     def _in_range(self, tile: Any) -> Any:
         """The number of a tile; the bound is always kept; stated, it spares guards."""
@@ -87,7 +90,7 @@ class Packed:
 
 @T.macro
 def prepare_packed(p, Out, dOut, LSE, Tiles, Rows, Sums):
-    """A kernel: ``Rows (heads, tiles, 2, queries)``, ``L log2(e)``, infinity for queries that see
+    """A kernel: ``Rows (tiles, heads, 2, queries)``, ``L log2(e)``, infinity for queries that see
     nothing and rows that no sequence has, and D; zeros for the sums of dQ."""
     tile_q, each = int(Rows.shape[3]), int(Sums.shape[2])
     parts = tile_q // ROWS
@@ -105,26 +108,28 @@ def prepare_packed(p, Out, dOut, LSE, Tiles, Rows, Sums):
                 products[i, d] = grad * T.cast(Out[start + first + i, head, d], "float32")
         T.reduce_sum(products, delta, dim=1)
         for i in T.Parallel(ROWS):
-            Rows[head, number, 0, row + i] = T.infinity("float32")
-            Rows[head, number, 1, row + i] = delta[i]
+            Rows[number, head, 0, row + i] = T.infinity("float32")
+            Rows[number, head, 1, row + i] = delta[i]
             if first + i >= 0 and first + i < length:
                 log_sum = LSE[head, start + first + i]
                 if log_sum > -T.infinity("float32"):
-                    Rows[head, number, 0, row + i] = log_sum * LOG2_E
+                    Rows[number, head, 0, row + i] = log_sum * LOG2_E
         T.clear(zeros)
         begin = block % parts * (each // parts)
-        T.copy(zeros, Sums[head, number, begin : begin + each // parts])
+        T.copy(zeros, Sums[number, head, begin : begin + each // parts])
 
 
 @T.macro
 def packed_gradients(p, config, Q, K, V, dOut, Tiles, Rows, Sums, dK, dV):
     """A kernel: dK and dV of a listed tile of keys, and what it adds to the sums of dQ."""
     with T.Kernel(Tiles.shape[0], p.kv_heads, threads=config.threads) as (place, kv_head):
+        # Heads side by side: what comes last is the end of the list, not of a head's.
+        T.use_swizzle(max(d for d in range(1, HEADS_TOGETHER + 1) if p.kv_heads % d == 0))
         tile = tile_of_list(Tiles, place)
         first_k, k_len, q_len = tile.first, tile.length, tile.other_length
         number = first_number(tile.other_start, tile.sequence, config.step_q)
-        where = Packed(tile.other_start, tile.start, number, Rows.shape[1] - 1)
-        span = (first_k, k_len, k_len - q_len, T.if_then_else(first_k < k_len, q_len, 0))
+        where = Packed(tile.other_start, tile.start, number, Rows.shape[0] - 1)
+        span = (first_k, k_len, k_len - q_len, q_len)
         dk, dv = walk_queries(p, config, where, kv_head, *span, Q, K, V, dOut, Rows, Sums)
         for j, d in T.Parallel(*dk.shape):
             dk[j, d] = dk[j, d] * p.scale
@@ -157,7 +162,7 @@ def round_packed(p, Tiles, Sums, tile_q, dQ):
         begin = part * ROWS * columns_kept(p)
         first, start, length = tile.first + part * ROWS, tile.start, tile.length
         for i, n, d, e in T.Parallel(half, panels, pairs, 4):
-            sums[i, n, d, e] = Sums[head, number, begin + ((n * half + i) * pairs + d) * 4 + e]
+            sums[i, n, d, e] = Sums[number, head, begin + ((n * half + i) * pairs + d) * 4 + e]
         for row, i, n, d, e in T.Parallel(2, half, panels, pairs, 2):
             query = first + row * half + i
             if query >= 0 and query < length:
@@ -199,8 +204,8 @@ def varlen_backward(problem: VarlenProblem, config: BackwardConfig) -> Any:
         numbers = most_numbers(total_q, batch, tile_q)
         Queries = T.alloc_global((numbers, WORDS), "int32")
         Keys = T.alloc_global((most_tiles(total_k, batch, config.block_k), WORDS), "int32")
-        Rows = T.alloc_global((p.heads, numbers, 2, tile_q), "float32")
-        Sums = T.alloc_global((p.heads, numbers, tile_q * columns_kept(p)), "float32")
+        Rows = T.alloc_global((numbers, p.heads, 2, tile_q), "float32")
+        Sums = T.alloc_global((numbers, p.heads, tile_q * columns_kept(p)), "float32")
         number_tiles(StartsQ, StartsK, Queries, tile_q)
         list_tiles(StartsK, StartsQ, Keys, config.block_k)
         prepare_packed(p, Out, dOut, LSE, Queries, Rows, Sums)

@@ -13,6 +13,7 @@ from tilecore.target import Target
 from tilecore_kernels import attention_problem
 from tilecore_kernels.attention_problem import (
     LAG,
+    WARP_ROLES,
     AttentionConfig,
     AttentionProblem,
     check_heads,
@@ -21,7 +22,7 @@ from tilecore_kernels.attention_problem import (
     check_scale,
 )
 from tilecore_kernels.family import Arrays
-from tilecore_kernels.tiles import ceildiv
+from tilecore_kernels.tiles import ceildiv, dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,17 @@ def outputs(problem: VarlenProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
     return ((*rows, problem.dim_v), problem.dtype), ((problem.heads, total), "float32")
 
 
+SHORT_SEQUENCES = AttentionConfig(64, 128, 2, 128)
+"""Of up to 64 queries, where one group of 128 lanes issues whole products: 2048 of 64 in 0.68 ms
+instead of 0.84 with the generic first choice (docs/performance-log.md)."""
+
+
 def configs(problem: VarlenProblem, target: Target) -> Sequence[AttentionConfig]:
     """Those of one sequence of the largest size; with pages, key tiles that pages divide."""
-    found = attention_problem.configs(problem.one(problem.max_q, max(problem.max_q, 256)), target)
+    p = problem
+    found = attention_problem.configs(p.one(p.max_q, max(p.max_q, 256)), target)
+    if target.has(WARP_ROLES) and dtype_bytes(p.dtype) == 2 and 32 < p.max_q <= 64:
+        found = [SHORT_SEQUENCES, *found] if max(p.dim, p.dim_v) <= 128 else found
     size = problem.page_size
     fitting = [c for c in found if not size or c.block_k % size == 0 or size % c.block_k == 0]
     # A tile out of one page is one copy.

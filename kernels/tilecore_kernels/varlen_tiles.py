@@ -2,7 +2,7 @@
 
 A grid of (tiles of the longest sequence, heads, sequences) leaves most blocks without work when
 lengths are unequal. The list holds the tiles that there are, those of long sequences first, so that
-what runs last is short. A sequence's last tile ends with it, its first one may begin before it:
+what runs last is short. Here sequences end with their last tile, and may begin inside the first:
 
     lengths 300, 0, 500, tiles of 192     place    0    1    2    3    4    5
                                           tile of  c    c    c    a    a    -
@@ -34,7 +34,7 @@ class Tile:
         sequence: its number.
         first: the first row, counted in the sequence: negative where the tile begins before it.
         start: where the side's rows of the sequence start.
-        length: how many there are; none in an empty tile.
+        length: how many there are.
         other_start: where the rows of the other side start.
         other_length: how many there are.
     """
@@ -58,7 +58,7 @@ def tile_of_list(Tiles, place):
 def most_tiles(total, batch, size, longest=None):
     """Places of a list: no fewer than all sequences have tiles of `size` of `total` rows, 0 without
     a row. `longest`: no sequence has more rows, if that is known."""
-    most = most_numbers(total, batch, size)
+    most = T.min(batch, 1) * (total // size + batch)
     if longest is not None:
         most = T.min(most, T.ceildiv(longest, size) * batch)
     return T.min(most, total)
@@ -72,7 +72,7 @@ def list_tiles(Starts, Others, Tiles, size, longest=None, from_end=False):
     of each the first tile, or, `from_end`, the last, which ends with the sequence: those that under
     a causal mask see the most, tiles of keys and of queries. The tiles of all sequences before an
     own one are counted, so that every place has one writer and the list is always the same. Left
-    over places hold zeros: no rows.
+    over places hold a tile with no row of a sequence that has none on either side.
     """
     places, batch = Tiles.shape[0], Starts.shape[0] - 1
     with T.Kernel(batch, threads=LANES) as own:
@@ -107,7 +107,7 @@ def list_tiles(Starts, Others, Tiles, size, longest=None, from_end=False):
                 place = total[0] + (some * batch + own) * LANES + t
                 if place < places:
                     for word in tuple(range(WORDS)):
-                        Tiles[place, word] = 0
+                        Tiles[place, word] = -size if from_end and word == 1 else 0
 
 
 def tiles_of(length, size, longest):
@@ -116,8 +116,8 @@ def tiles_of(length, size, longest):
 
 
 def most_numbers(total, batch, size):
-    """Numbers of tiles that `number_tiles` gives: none without a sequence."""
-    return T.min(batch, 1) * (total // size + batch)
+    """Numbers of tiles that `number_tiles` gives: one at least."""
+    return total // size + batch + 1
 
 
 def first_number(start, sequence, size):
@@ -130,16 +130,18 @@ def first_number(start, sequence, size):
 def number_tiles(Starts, Others, Tiles, size):
     """A kernel that fills ``Tiles (most_numbers, WORDS)``, in the order of the rows: tile n of
     sequence b has the number ``starts[b] // size + b + n``, which whoever knows the sequence
-    computes. Numbers between are tiles before the first row of a sequence, or behind its last one.
+    computes. Numbers between are tiles before the first row of a sequence, or behind its last one;
+    those behind the last sequence are of one more, which has no rows.
     """
     places, batch = Tiles.shape[0], Starts.shape[0] - 1
-    with T.Kernel(batch, threads=LANES) as own:
+    with T.Kernel(batch + 1, threads=LANES) as own:
+        following = T.min(own + 1, batch)
         start, other_start = Starts[own], Others[own]
-        length, other_length = Starts[own + 1] - start, Others[own + 1] - other_start
+        length, other_length = Starts[following] - start, Others[following] - other_start
         number = first_number(start, own, size)
         begin = T.if_then_else(own > 0, number, 0)
-        following = first_number(Starts[own + 1], own + 1, size)
-        end = T.if_then_else(own + 1 < batch, following, places)
+        next_number = first_number(Starts[following], following, size)
+        end = T.if_then_else(own < batch, next_number, places)
         for some in T.serial(T.ceildiv(end - begin, LANES)):
             for t in T.Parallel(LANES):
                 place = begin + some * LANES + t

@@ -230,7 +230,20 @@ class Ranges(Knowledge):
                 closer = self._rejoin(form.replaced(term, limit))
                 if self.is_nonnegative(closer, depth - 1):
                     return True
+            if self._nonnegative_with(form, term, coefficient, depth - 1):
+                return True
         return False
+
+    def _nonnegative_with(self, form: Linear, term: Expr, coefficient: int, depth: int) -> bool:
+        """True when the sum is 0 or more with either side of a minimum or maximum in it: with both
+        where the lesser sum is meant, else one is enough."""
+        match term:
+            case Binary(op="min" | "max" as op, a=a, b=b) if is_int(term):
+                sides = (self._rejoin(form.replaced(term, self.linear(x))) for x in (a, b))
+                enough = all if (op == "min") == (coefficient > 0) else any
+                return enough(self.is_nonnegative(side, depth) for side in sides)
+            case _:
+                return False
 
 
 # The comparison of integers that holds exactly where another does not (a nan breaks it for floats).

@@ -200,10 +200,12 @@ def _places(
     begin = binary("mul", panel, size)
     rows: Expr = binary("min", size, binary("sub", width, begin))
     at = binary("add", begin, binary("floormod", inside, rows))
-    if isinstance(width, Const) and int(width.value) % panel_size == 0:
+    whole = isinstance(width, Const) and int(width.value) % panel_size == 0
+    if whole:
         at = binary("add", begin, binary("floormod", inside, size))
         rows = size
-    else:  # in words that range analysis follows: it is inside the grid anyway
+    if not whole or not isinstance(length, Const):
+        # In words that range analysis follows: it is inside the grid anyway.
         at = binary("max", const(0), binary("min", at, binary("sub", width, const(1))))
     along_at = binary("min", binary("floordiv", inside, rows), binary("sub", length, const(1)))
     return (

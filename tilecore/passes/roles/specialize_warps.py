@@ -29,7 +29,7 @@ from tilecore.hooks.context import Context
 from tilecore.hooks.records import PipelinePlan, PipelineRequest
 from tilecore.ir.buffers import Buffer, Scope
 from tilecore.ir.dtypes import boolean
-from tilecore.ir.expr import Call, Const, Expr, Var, binary, const, substitute, walk
+from tilecore.ir.expr import Call, Expr, Var, binary, const, substitute, walk
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel, Program
 from tilecore.ir.stmts import (
@@ -67,7 +67,6 @@ from tilecore.passes.roles.persistent_tiles import (
     persistent_kernel,
     plain_tile,
     step_counts,
-    tile_count,
 )
 from tilecore.passes.roles.producer_schedule import load_alone, producer_loop
 from tilecore.passes.roles.ring import FIRST_LANE, Ring
@@ -254,9 +253,7 @@ class Specializer(SharedLoads):
     def tile_walk(self, first: Var, sharers: int, plan: PipelinePlan, equal: bool) -> TileWalk:
         """The way through the tiles: in rounds, or, where they make unequally many steps, from a
         counter if the launch has one."""
-        total = tile_count(self.kernel, sharers)
-        takes = not equal and plan.takes_tiles and isinstance(total, Const)
-        ring = taken_ring(self, "tile") if takes else None
+        ring = taken_ring(self, "tile") if plan.takes_tiles and not equal else None
         return TileWalk(self.kernel, first, sharers, self.names, ring)
 
     def may_apply(self) -> bool:
