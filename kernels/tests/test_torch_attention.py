@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tilecore.errors import BackendError  # noqa: E402
+from tilecore.errors import BackendError, UnsupportedError  # noqa: E402
 from tilecore_kernels import torch_ops  # noqa: E402
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -148,6 +148,40 @@ def test_flash_varlen(causal: bool, page: int) -> None:
         torch.testing.assert_close(out[rows].transpose(0, 1)[None], wanted)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_varlen_has_gradients(causal: bool) -> None:
+    """Those of torch's own attention of each sequence; none outside of all."""
+    lengths, starts = [33, 0, 17, 40], torch.tensor([2, 35, 35, 52, 92], dtype=torch.int32)
+    leaves = [_normal(95, heads, 32, seed=n).requires_grad_() for n, heads in enumerate((4, 2, 2))]
+    grad = _normal(95, 4, 32, seed=3)
+    out, _ = torch_ops.flash_varlen(*leaves, starts, starts, 40, None, causal)
+    found = torch.autograd.grad(out, leaves, grad)
+    rows = [slice(int(b), int(b) + n) for b, n in zip(starts, lengths, strict=False)]
+    parts = [
+        sdpa(*(x[at].transpose(0, 1)[None] for x in leaves), is_causal=causal, enable_gqa=True)
+        for at in rows
+    ]
+    ours = torch.cat([part[0].transpose(0, 1) for part in parts])
+    wanted = torch.autograd.grad(ours, leaves, grad[2:92])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_gradients_that_flash_varlen_has_not() -> None:
+    q, starts = _normal(32, 2, 16).requires_grad_(), torch.tensor([0, 32], dtype=torch.int32)
+    pages, table = _normal(2, 16, 2, 16), torch.tensor([[0, 1]], dtype=torch.int32)
+    out, _ = torch_ops.flash_varlen(q, pages, pages, starts, starts, 32, table)
+    with pytest.raises(UnsupportedError, match="pages"):
+        out.sum().backward()
+    out, _ = torch_ops.flash_varlen(q, q, q, starts, starts, 32)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(UnsupportedError, match="any order"):
+            out.sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_mla_decode() -> None:
     q, cache = _normal(2, 8, 48), _normal(2, 40, 48, seed=1)
     lengths = torch.tensor([40, 9], dtype=torch.int32)
@@ -167,5 +201,9 @@ def test_operators_obey_torch_library() -> None:
     torch.library.opcheck(op, (leaf, q, q, True, -1, 0.0), test_utils=checks)
     lengths = torch.tensor([17], dtype=torch.int32)
     torch.library.opcheck(torch_ops.flash_decode, (q[:, :, 0].contiguous(), q, q, lengths))
+    packed, starts = q[0].transpose(0, 1).contiguous(), torch.tensor([0, 17], dtype=torch.int32)
+    leaf = packed.clone().requires_grad_()
+    arguments = (leaf, packed, packed, starts, starts, 17)
+    torch.library.opcheck(torch_ops.flash_varlen, arguments, test_utils=checks)
     cache = q[:, 0].contiguous()
     torch.library.opcheck(torch_ops.mla_decode, (q[:, :, 0].contiguous(), cache, lengths, 8))
