@@ -55,3 +55,11 @@ def test_arguments_of_any_kind_give_an_error_of_the_language(in_nest: bool) -> N
             except Exception as error:  # what Python raised of its own
                 pytest.fail(f"T.{name}: {type(error).__name__}: {error}")
     assert wrong > len(NAMES)
+
+
+def test_a_function_that_a_construct_does_not_call_raised_nothing() -> None:
+    """Only what the author's own function raises, while it runs, is left as it is."""
+    with pytest.raises(TilecoreError, match="T.dynamic has no meaning for an argument"):
+        T.dynamic(lambda: 0)
+    with pytest.raises(ZeroDivisionError):
+        T.Fragment((4,), lambda i: (i // 0, 0))

@@ -42,6 +42,12 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferValue:
 def _allocate(what: str, shape: Any, dtype: Any, scope_name: str) -> BufferValue:
     builder = current()
     builder.require_kernel(what)
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        fail(
+            f"the shape of {what} is one argument",
+            expected=f"{what}((m, n), dtype)",
+            got=f"{what}({ops.describe(shape)}, {dtype}, ...)",
+        )
     scope = _named_scope(what, scope_name)
     if builder.inside("parallel") and scope is not Scope.LOCAL:
         fail(f"{what} inside T.Parallel", expected="T.alloc_local or T.alloc_var")

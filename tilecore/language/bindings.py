@@ -12,10 +12,11 @@ import operator
 from typing import Any, NoReturn
 
 from tilecore.errors import Loc
+from tilecore.ir.buffers import Scope
 from tilecore.ir.expr import reads_memory
 from tilecore.language.builder import current
 from tilecore.language.locate import caller_loc, fail
-from tilecore.language.values import Cell, Scalar
+from tilecore.language.values import BufferValue, Cell, RegionValue, Scalar
 
 
 class Poison:
@@ -107,7 +108,23 @@ def assign(_: None, name: str, value: Any, old: Any = UNBOUND) -> Any:
         if not isinstance(value, Poison):
             old.store(value)
         return old
+    _check_tensor_kept(name, old, value)
     return bind(name, value)
+
+
+def _check_tensor_kept(name: str, old: Any, value: Any) -> None:
+    """A tensor's name given to a tile on the chip would write nothing, which nobody means."""
+    if not (isinstance(old, BufferValue) and old.buffer.scope is Scope.GLOBAL):
+        return
+    if isinstance(value, RegionValue):
+        value = BufferValue(value.region.buffer)
+    if isinstance(value, BufferValue) and value.buffer.scope is not Scope.GLOBAL:
+        fail(
+            f"{name} is the name of a tensor, and is given to a tile",
+            expected="a statement that writes elements of the tensor",
+            got=value.description,
+            hint=f"T.copy({value.name}, {name})",
+        )
 
 
 def _before_loop(name: str, old: Any) -> Any:

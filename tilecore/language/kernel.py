@@ -49,6 +49,14 @@ class KernelLaunch:
         self.builder: Builder | None = None
         self.frame: Frame | None = None
 
+    @property
+    def description(self) -> str:
+        """A short name for messages."""
+        return "T.Kernel(...), which only `with T.Kernel(...) as bx:` enters"
+
+    def __iter__(self) -> Iterator[Any]:
+        fail("T.Kernel is no loop", got="a `for` statement or an assignment to several names")
+
     def name_axes(self, targets: tuple[str, ...], as_tuple: bool) -> None:
         """The names after ``as``; called by the rewritten ``with`` statement."""
         if as_tuple and len(targets) != len(self.grid):

@@ -105,12 +105,13 @@ def check_method(name: str, kind: type, method: str) -> None:
 
 def _is_authors(error: BaseException, arguments: tuple[Any, ...]) -> bool:
     """Whether the author's own function, given as an argument, may have raised this."""
-    if not any(isinstance(value, FunctionType) for value in arguments):
-        return False
+    own = [value.__code__ for value in arguments if isinstance(value, FunctionType)]
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        if trace.tb_frame.f_code in own:
+            return True
         trace = trace.tb_next
-    return trace is None or not trace.tb_frame.f_code.co_filename.startswith(_HERE)
+    return False
 
 
 def _wrong_kind(
@@ -142,18 +143,33 @@ def run_staged(staged: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Run rewritten code; a name that Python itself finds unassigned is the author's error."""
     try:
         return staged(*args, **kwargs)
-    except UnboundLocalError as error:
+    except NameError as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         name = str(error).partition("'")[2].partition("'")[0] or "a name"
         code = None if trace is None else trace.tb_frame.f_code
         where = None if trace is None or code is None else Loc(code.co_filename, trace.tb_lineno)
-        raise misuse(
-            f"{name} is read before it is assigned",
-            loc=where,
-            hint="it may be a variable of an outer scope",
-        ) from None
+        if isinstance(error, UnboundLocalError):
+            raise misuse(
+                f"{name} is read before it is assigned",
+                loc=where,
+                hint="it may be a variable of an outer scope",
+            ) from None
+        if code is None or code.co_filename.startswith(_HERE):
+            raise
+        raise misuse(f"{name} has no meaning here", loc=where, hint=_unknown(name)) from None
+
+
+def _unknown(name: str) -> str:
+    """Where a name may come from that Python does not find."""
+    import tilecore.language as language
+
+    if name in dir(language):
+        return f"T.{name}"
+    return (
+        "indices of a block are named by `with T.Kernel(...) as (bx, by):`, others by assignments"
+    )
 
 
 def scope_around(depth: int) -> dict[str, Any]:
