@@ -31,6 +31,9 @@ from tilecore_kernels.tiles import (
     pow2_at_least,
 )
 
+TILES_TO_SHARE = 16
+"""Key tiles of a full sequence from which on a list of shares is worth the kernel that makes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeProblem:
@@ -119,8 +122,10 @@ class DecodeConfig:
         block_k: keys of one tile.
         num_stages: key tiles in flight.
         threads: threads of one block.
-        num_splits: blocks that share the keys of one sequence.
+        num_splits: blocks that share the keys of one sequence, whatever its length.
         policy: how warps divide a tile; `FullCol` lets a tile be lower than all warps are.
+        num_shares: even shares that the keys of all sequences are divided in (`decode_shares`),
+            instead of splits; 0 is none.
     """
 
     block_h: int
@@ -129,6 +134,7 @@ class DecodeConfig:
     threads: int
     num_splits: int
     policy: GemmWarpPolicy = GemmWarpPolicy.FullRow
+    num_shares: int = 0
 
 
 def gathered(problem: DecodeProblem, cache: np.ndarray, table: np.ndarray | None) -> np.ndarray:
@@ -203,6 +209,35 @@ def split_counts(blocks: int, tiles: int, target: Target) -> list[int]:
     return list(dict.fromkeys(max(1, min(most, round(w / blocks))) for w in wanted))
 
 
+def share_counts(blocks: int, problem: DecodeProblem, block_k: int, target: Target) -> list[int]:
+    """Even shares worth trying, the first choice in front; none where splits are as even.
+
+    Two blocks a multiprocessor, all at once: where one waits for its next sequence, the other
+    loads. Lengths are not known before a kernel runs, so that every batch that is not small is
+    divided so.
+
+    Args:
+        blocks: blocks of one share: heads of keys, times tiles of the heads that share one.
+        problem: its batch and capacity.
+        block_k: keys of one tile.
+        target: without lanes, nothing is shared: not measured there.
+    """
+    tiles = ceildiv(problem.kv_len, block_k)
+    if problem.batch < 2 or tiles < TILES_TO_SHARE or not has_lanes(target):
+        return []
+    wanted = (w * (target.parallel_blocks or BLOCKS_TO_FILL) // blocks for w in (2, 1))
+    return list(dict.fromkeys(count for count in wanted if count > 1))
+
+
+def divisions(
+    blocks: int, problem: DecodeProblem, block_k: int, target: Target
+) -> list[tuple[int, int]]:
+    """(splits, shares) worth trying, the first choice in front; arguments as of `share_counts`."""
+    shares = share_counts(blocks, problem, block_k, target)
+    splits = split_counts(max(1, problem.batch * blocks), ceildiv(problem.kv_len, block_k), target)
+    return [(1, count) for count in shares] + [(count, 0) for count in splits]
+
+
 def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
     """Legal configurations, the first choice in front."""
     p = problem
@@ -223,12 +258,12 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
             if threads // target.lanes_per_warp * 16 > block_h
             else GemmWarpPolicy.FullRow
         )
-        blocks = max(1, p.batch * p.kv_heads * ceildiv(p.group, block_h))
+        blocks = p.kv_heads * ceildiv(p.group, block_h)
         for block_k in (128, 64, 32, 16):
-            for splits in split_counts(blocks, ceildiv(p.kv_len, block_k), target):
+            for splits, shares in divisions(blocks, p, block_k, target):
                 space += [
                     DecodeConfig(
-                        block_h, min(block_k, longest), stages, threads, splits, policy
+                        block_h, min(block_k, longest), stages, threads, splits, policy, shares
                     )
                     for stages in (3, 2, 4, 1)
                 ]  # fmt: skip

@@ -20,12 +20,14 @@ from tilecore.target import Target
 from tilecore_kernels import decode_problem
 from tilecore_kernels.attention_masks import hide_beyond
 from tilecore_kernels.attention_problem import WARP_ROLES
-from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, split_counts
+from tilecore_kernels.decode_pieces import list_pieces
+from tilecore_kernels.decode_problem import DecodeConfig, DecodeProblem, divisions, split_counts
+from tilecore_kernels.decode_shares import PART_WORDS, PIECE_WORDS, places_of
 from tilecore_kernels.family import Arrays, Family
 from tilecore_kernels.flash_decode import tensor_types
 from tilecore_kernels.online_softmax import LOG2_E, add_values, new_rows
 from tilecore_kernels.paged import load_keys
-from tilecore_kernels.split_combine import combine_splits, leave_part
+from tilecore_kernels.split_combine import combine_shares, combine_splits, leave_part
 from tilecore_kernels.tiles import (
     ceildiv,
     dtype_bytes,
@@ -51,32 +53,25 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
     scale = p.scale * LOG2_E
 
     @T.macro
-    def attend(Q, Cache, Lengths, Table, Parts, Sums, Out, LSE):
-        with T.Kernel(T.ceildiv(p.group, tile_h), splits, p.batch, threads=config.threads) as (
-            bx,
-            split,
-            batch,
-        ):
-            q = T.alloc_shared((tile_h, p.dim), p.dtype)
-            latent = T.alloc_shared((tile_k, p.dim), p.dtype)
-            weights = T.alloc_shared((tile_h, tile_k), p.dtype)
-            scores = T.alloc_fragment((tile_h, tile_k), "float32")
-            out = T.alloc_fragment((tile_h, p.dim_v), "float32")
-            first_h = bx * tile_h
-            T.copy(Q[batch, 0, first_h : first_h + tile_h, 0 : p.dim], q)
-            T.clear(out)
-            rows = new_rows(tile_h)
-            limit = T.min(Lengths[batch], p.kv_len)
-            tiles = T.ceildiv(limit, tile_k)
-            begin, end = split * tiles // splits, (split + 1) * tiles // splits
-            for step in T.Pipelined(begin, end, num_stages=config.num_stages):
-                first_k = step * tile_k
-                load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
-                T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
-                hide_beyond(scores, first_k, limit)
-                values = latent[:, 0 : p.dim_v]
-                add_values(rows, scores, weights, values, out, scale, SLACK, policy=config.policy)
-            leave_part(rows, out, batch, 0, split, first_h, Parts, Sums, Out, LSE)
+    def attend(Q, Cache, Table, Parts, Sums, Out, LSE, bx, batch, tiles, limit, place, is_whole):
+        """Attend to the tiles (first, behind the last) of one sequence."""
+        q = T.alloc_shared((tile_h, p.dim), p.dtype)
+        latent = T.alloc_shared((tile_k, p.dim), p.dtype)
+        weights = T.alloc_shared((tile_h, tile_k), p.dtype)
+        scores = T.alloc_fragment((tile_h, tile_k), "float32")
+        out = T.alloc_fragment((tile_h, p.dim_v), "float32")
+        first_h = bx * tile_h
+        T.copy(Q[batch, 0, first_h : first_h + tile_h, 0 : p.dim], q)
+        T.clear(out)
+        rows = new_rows(tile_h)
+        for step in T.Pipelined(*tiles, num_stages=config.num_stages):
+            first_k = step * tile_k
+            load_keys(p, Cache, Table, latent, batch, 0, first_k, limit)
+            T.gemm(q, latent, scores, transpose_B=True, clear_accum=True, policy=config.policy)
+            hide_beyond(scores, first_k, limit)
+            values = latent[:, 0 : p.dim_v]
+            add_values(rows, scores, weights, values, out, scale, SLACK, policy=config.policy)
+        leave_part(rows, out, batch, place, is_whole, 0, first_h, Parts, Sums, Out, LSE)
 
     types = tensor_types(p)
 
@@ -85,13 +80,38 @@ def mla_decode(problem: DecodeProblem, config: DecodeConfig) -> Any:
         Q: types["Q"], Cache: types["K"], Lengths: types["Lengths"], Table: types["Table"],
         Out: types["Out"], LSE: types["LSE"],
     ):  # fmt: skip
-        if splits == 1:
-            attend(Q, Cache, Lengths, Table, None, None, Out, LSE)
+        row_tiles, places = T.ceildiv(p.group, tile_h), places_of(p, config)
+        Parts, Sums = None, None
+        if places:
+            Parts = T.alloc_global((places, 1, p.group, p.dim_v), "float32")
+            Sums = T.alloc_global((places, 1, p.group), "float32")
+        if config.num_shares:
+            Pieces = T.alloc_global((places, PIECE_WORDS), "int32")
+            PartsOf = T.alloc_global((p.batch, PART_WORDS), "int32")
+            list_pieces(p, Lengths, Pieces, PartsOf, tile_k, config.num_shares)
+            with T.Kernel(row_tiles, places, threads=config.threads) as (bx, place):
+                batch, begin, end = Pieces[place, 0], Pieces[place, 1], Pieces[place, 2]
+                limit, is_whole = Pieces[place, 3], Pieces[place, 4] == 1
+                tiles = begin, end
+                attend(
+                    Q, Cache, Table, Parts, Sums, Out, LSE, bx, batch, tiles, limit, place, is_whole
+                )
+            combine_shares(Parts, Sums, PartsOf, config.num_shares, Out, LSE)
         else:
-            Parts = T.alloc_global((p.batch, 1, splits, p.group, p.dim_v), "float32")
-            Sums = T.alloc_global((p.batch, 1, splits, p.group), "float32")
-            attend(Q, Cache, Lengths, Table, Parts, Sums, Out, LSE)
-            combine_splits(Parts, Sums, Out, LSE)
+            with T.Kernel(row_tiles, splits, p.batch, threads=config.threads) as (
+                bx,
+                split,
+                batch,
+            ):
+                limit = T.min(Lengths[batch], p.kv_len)
+                count = T.ceildiv(limit, tile_k)
+                tiles = split * count // splits, (split + 1) * count // splits
+                place, is_whole = batch * splits + split, splits == 1
+                attend(
+                    Q, Cache, Table, Parts, Sums, Out, LSE, bx, batch, tiles, limit, place, is_whole
+                )
+            if splits > 1:
+                combine_splits(Parts, Sums, splits, Out, LSE)
 
     return mla_decode
 
@@ -120,17 +140,17 @@ def configs(problem: DecodeProblem, target: Target) -> Sequence[DecodeConfig]:
         ]
         return list(dict.fromkeys(found))
     space = [
-        DecodeConfig(block_h, min(block_k, longest), stages, threads, splits, columns)
+        DecodeConfig(block_h, min(block_k, longest), stages, threads, splits, columns, shares)
         for block_h in (64, 32, 16)
         for threads in (256, 128)
         for block_k in (64, 32, 16)
         for stages in (2, 3, 1)
-        for splits in split_counts(
-            max(1, p.batch * ceildiv(p.group, block_h)), ceildiv(p.kv_len, block_k), target
-        )
+        for splits, shares in divisions(ceildiv(p.group, block_h), p, block_k, target)
     ]
     legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    return [*sorted(legal, key=lambda c: _cost(c, problem)), *_three_tiles(p, target)]
+    # Pieces cost equal lengths more than they were seen to save (docs/performance-log.md).
+    ranked = sorted(legal, key=lambda c: (c.num_shares > 0, _cost(c, problem)))
+    return [*ranked, *_three_tiles(p, target)]
 
 
 def _three_tiles(problem: DecodeProblem, target: Target) -> list[DecodeConfig]:
@@ -141,11 +161,10 @@ def _three_tiles(problem: DecodeProblem, target: Target) -> list[DecodeConfig]:
     fits = (p.dim, p.dim_v, dtype_bytes(p.dtype)) == (576, 512, 2) and not p.page_size
     if not (fits and target.has(WARP_ROLES) and p.group >= 64 and p.kv_len >= 192):
         return []
-    blocks = max(1, p.batch * ceildiv(p.group, 64))
     columns = T.GemmWarpPolicy.FullCol
     return [
-        DecodeConfig(64, 48, 3, 256, splits, columns)
-        for splits in split_counts(blocks, ceildiv(p.kv_len, 48), target)
+        DecodeConfig(64, 48, 3, 256, splits, columns, shares)
+        for splits, shares in divisions(ceildiv(p.group, 64), p, 48, target)
     ]
 
 

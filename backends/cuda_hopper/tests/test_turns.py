@@ -169,23 +169,26 @@ def test_one_stage_runs_without_producers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "splits", "page", "tile", "stages", "heads"),
+    ("lengths", "splits", "shares", "page", "tile", "stages", "heads"),
     [
-        ((130, 0, 64), 1, 0, 64, 2, 64),
-        ((65, 1, 200), 3, 0, 64, 2, 64),
-        ((200, 0, 129), 9, 64, 64, 2, 64),
-        ((96, 31, 0), 2, 32, 32, 2, 64),
-        ((193, 0, 48), 1, 0, 48, 3, 64),
-        ((49, 200), 2, 0, 48, 3, 96),
+        ((130, 0, 64), 1, 0, 0, 64, 2, 64),
+        ((65, 1, 200), 3, 0, 0, 64, 2, 64),
+        ((200, 0, 129), 9, 0, 64, 64, 2, 64),
+        ((96, 31, 0), 2, 0, 32, 32, 2, 64),
+        ((193, 0, 48), 1, 0, 0, 48, 3, 64),
+        ((49, 200), 2, 0, 0, 48, 3, 96),
+        ((49, 200, 0), 1, 4, 64, 64, 2, 64),
+        ((200, 0, 60), 1, 3, 0, 48, 3, 96),
     ],
 )
 def test_latent_decoding(
-    lengths: tuple[int, ...], splits: int, page: int, tile: int, stages: int, heads: int
-) -> None:
+    lengths: tuple[int, ...], splits: int, shares: int, page: int, tile: int, stages: int,
+    heads: int,
+) -> None:  # fmt: skip
     """Ragged lengths, rows without keys, more splits than tiles, pages, three slots, heads that
-    fill no tile."""
+    fill no tile, even shares: results of some sequences, parts of others."""
     problem = latent_problem(len(lengths), 200, page_size=page, heads=heads)
-    config = DecodeConfig(64, tile, stages, 256, splits, COLUMNS)
+    config = DecodeConfig(64, tile, stages, 256, splits, COLUMNS, shares)
     program = MLA_DECODE.program(problem, config)
     assert HANDS_OVER in lower(program, backend="cuda_hopper").source.text
     arguments = list(MLA_DECODE.inputs(problem, np.random.default_rng(0)))

@@ -197,11 +197,12 @@ def _decode(
     threads: int,
     num_stages: int,
     num_splits: int,
+    num_shares: int,
     lengths: list[int] | None,
 ) -> Experiment:
     block_h, block_k = tile
     columns = GemmWarpPolicy.FullCol
-    config = DecodeConfig(block_h, block_k, num_stages, threads, num_splits, columns)
+    config = DecodeConfig(block_h, block_k, num_stages, threads, num_splits, columns, num_shares)
     arrays = FAMILIES[name].inputs(problem, rng)
     if lengths is not None:
         place = next(k for k, a in enumerate(arrays) if a.shape == (problem.batch,))
@@ -228,15 +229,18 @@ def flash_decode(
     threads: int = 128,
     num_stages: int = 2,
     num_splits: int = 2,
+    num_shares: int = 0,
     lengths: list[int] | None = None,
     **problem: Any,
 ) -> Experiment:
-    """Flash decoding: one query a sequence, the cache divided among blocks."""
+    """Flash decoding: one query a sequence, the cache divided among blocks, in `num_splits` for
+    each sequence or in `num_shares` for all."""
     batch = batch if lengths is None else len(lengths)
     p = DecodeProblem(batch, heads, kv_len, dim, **problem)
     return _decode(
-        rng, "flash_decode", p, tile or [64, 64], threads, num_stages, num_splits, lengths
-    )
+        rng, "flash_decode", p, tile or [64, 64], threads, num_stages, num_splits, num_shares,
+        lengths,
+    )  # fmt: skip
 
 
 def mla_decode(
@@ -250,6 +254,7 @@ def mla_decode(
     threads: int = 128,
     num_stages: int = 2,
     num_splits: int = 2,
+    num_shares: int = 0,
     lengths: list[int] | None = None,
     **problem: Any,
 ) -> Experiment:
@@ -257,7 +262,7 @@ def mla_decode(
     batch = batch if lengths is None else len(lengths)
     p = DecodeProblem(batch, heads, kv_len, dim, kv_heads=1, dim_v=dim_v, **problem)
     tile = tile or [16, 32]
-    return _decode(rng, "mla_decode", p, tile, threads, num_stages, num_splits, lengths)
+    return _decode(rng, "mla_decode", p, tile, threads, num_stages, num_splits, num_shares, lengths)
 
 
 BUILDERS: tuple[Any, ...] = (

@@ -38,7 +38,7 @@ from tilecore.passes.infer_layouts import infer_layouts
 from tilecore.passes.plan_shared_memory import plan_shared_memory
 from tilecore.passes.reduction_plan import reduction_plan
 from tilecore.passes.roles.specialize_warps import specialize_warps
-from tilecore.passes.scopes import Names, per_kernel, static, whole, with_hint
+from tilecore.passes.scopes import Names, loads_in, per_kernel, static, whole, with_hint
 from tilecore.passes.stage_fragments import stage_fragments
 from tilecore.passes.turns.team_columns import NarrowColumns
 from tilecore.passes.turns.teams import TEAMS, TEAMS_HINT, team_call
@@ -151,19 +151,26 @@ class _Rewriter:
 
     def around(self, block: Block) -> Block | None:
         """Statements that stand around the loop, for one team."""
-        narrow = self.narrowed(block)
-        if narrow is None:
+        result = [self.around_one(stmt) for stmt in block]
+        return None if None in result else tuple(s for s in result if s is not None)
+
+    def around_one(self, old: Stmt) -> Stmt | None:
+        """One of these statements."""
+        if isinstance(old, If) and self.columns.touches(old):
+            then, otherwise = self.around(old.then), self.around(old.otherwise)
+            if then is None or otherwise is None or loads_in(old.condition):
+                return None  # a fragment that a condition reads may be another for each team
+            return dataclasses.replace(old, then=then, otherwise=otherwise)
+        new = self.columns.stmt(old)
+        if new is None:
             return None
-        result: list[Stmt] = []
-        for old, new in zip(block, narrow, strict=True):
-            scopes = _written(new)
-            if Scope.SHARED in scopes and not (isinstance(new, Copy) and new.fills_shared):
-                return None  # both teams would write it
-            if self.columns.touches(old) or Scope.GLOBAL not in scopes:
-                result.append(new)
-            else:  # all teams have it; one stores it
-                result.append(If(binary("eq", self.team, const(0)), (new,)))
-        return tuple(result)
+        scopes = _written(new)
+        if Scope.SHARED in scopes and not (isinstance(new, Copy) and new.fills_shared):
+            return None  # both teams would write it
+        if self.columns.touches(old) or Scope.GLOBAL not in scopes:
+            return new
+        # All teams have it; one stores it.
+        return If(binary("eq", self.team, const(0)), (new,))
 
     def narrowed(self, block: Block) -> Block | None:
         """`block` with the team's columns of the result; None where they cannot be told apart."""
