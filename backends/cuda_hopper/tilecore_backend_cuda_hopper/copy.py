@@ -26,7 +26,7 @@ from tilecore.passes.async_copies import strides_of
 from tilecore_backend_cuda_ampere.copy import plan_pipeline as plan_all_warps
 from tilecore_backend_cuda_hopper.layout import CHUNK_BYTES, Panels, panels_of
 from tilecore_backend_cuda_hopper.mma import WARPGROUP
-from tilecore_backend_cuda_hopper.overlap import fits_twice, left_in_turns, with_overlap
+from tilecore_backend_cuda_hopper.overlap import ASKS_EARLY, fits_twice, left_in_turns, with_overlap
 from tilecore_backend_cuda_hopper.store import plan_line, plan_store
 from tilecore_backend_cuda_hopper.target import MULTIPROCESSORS
 from tilecore_backend_cuda_hopper.tensor_map import LINE_BYTES
@@ -73,6 +73,7 @@ def plan_pipeline(request: PipelineRequest) -> PipelinePlan:
         cluster=_cluster(request),
         takes_tiles=True, alternates=fits_twice(request),
         takes_turns=left is not None, held_registers=left or 0,
+        asks_early=bool(dict(request.options.extra).get(ASKS_EARLY)),
     )  # fmt: skip
     return with_producers if from_author else with_overlap(with_producers, request)
 
