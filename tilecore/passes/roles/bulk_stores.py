@@ -6,7 +6,9 @@ import dataclasses
 from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
-from tilecore.ir.dtypes import DType
+from tilecore.ir.dtypes import DType, boolean
+from tilecore.ir.expr import Unary, binary, const, dtype_of_expr
+from tilecore.ir.intervals import dtype_interval
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, If, Intrinsic, Stmt
@@ -15,21 +17,24 @@ from tilecore.passes.memory_effects import box_of
 from tilecore.passes.plan_shared_memory import ALIGNMENT, aligned, size_of
 from tilecore.passes.roles.bulk_copies import BulkCopies
 from tilecore.passes.roles.deferred_store import DeferredStore, deferred_store
-from tilecore.passes.scopes import whole, with_hint
+from tilecore.passes.scopes import kernel_ranges, whole, with_hint
 
 
 class BulkStores(BulkCopies):
     """One kernel, with its stores on their way through staging buffers."""
 
-    def stored(self, stmt: Stmt, instead: Block = ()) -> Stmt:
+    def stored(self, stmt: Stmt, instead: Block = (), known: Ranges | None = None) -> Stmt:
         """A copy of a fragment to global memory, or its addition to what is there, through the copy
         engine, where it takes it; also under a condition that all lanes of the block share.
 
-        `instead` are statements that do not run where this one does.
+        `instead` are statements that do not run where this one does, `known` is what holds there.
         """
+        ranges = kernel_ranges(self.kernel) if known is None else known
         if isinstance(stmt, If) and self.is_pure(stmt.condition):
-            then = tuple(self.stored(s, (*instead, *stmt.otherwise)) for s in stmt.then)
-            otherwise = tuple(self.stored(s, (*instead, *stmt.then)) for s in stmt.otherwise)
+            holds, not_then = ranges.assume(stmt.condition), (*instead, *stmt.otherwise)
+            fails = ranges.assume(Unary("not", stmt.condition, boolean))
+            then = tuple(self.stored(s, not_then, holds) for s in stmt.then)
+            otherwise = tuple(self.stored(s, (*instead, *stmt.then), fails) for s in stmt.otherwise)
             return dataclasses.replace(stmt, then=then, otherwise=otherwise)
         hints: tuple[tuple[str, bool], ...] = ()
         original = stmt
@@ -50,7 +55,7 @@ class BulkStores(BulkCopies):
         if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
             return original
         answer = self.bulk_plan(stmt)
-        if answer is None or answer.staging is None:
+        if answer is None or answer.staging is None or _may_begin_before(stmt.dst, ranges):
             return original
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
@@ -115,6 +120,8 @@ class BulkStores(BulkCopies):
         layout = self.layouts.get(copy.src.buffer.name)
         if answer is None or not isinstance(layout, FragmentLayout):
             return None
+        if _may_begin_before(copy.dst, kernel_ranges(self.kernel)):
+            return None
         return deferred_store(loop, rest, layout, answer.rounds, self.names)
 
     def fits_memory(self, barriers: int, bytes_each: int = ALIGNMENT) -> bool:
@@ -130,6 +137,21 @@ class BulkStores(BulkCopies):
 
 def _is_store(stmt: Stmt) -> TypeGuard[Intrinsic]:
     return isinstance(stmt, Intrinsic) and stmt.op == "bulk.store_fragment"
+
+
+def _may_begin_before(region: Region, ranges: Ranges) -> bool:
+    """True where a region is known to begin before its tensor at times: copy engines drop what they
+    would write behind a tensor, not what they would write before it.
+
+    A place that only memory says is the author's concern.
+    """
+    for start in region.starts:
+        dtype = dtype_of_expr(start)
+        least, _ = ranges.interval(start)
+        is_known = dtype_interval(dtype)[0] < least
+        if is_known and least < 0 and not ranges.proves(binary("ge", start, const(0, dtype))):
+            return True
+    return False
 
 
 def _are_apart(region: Region, other: Stmt) -> bool:

@@ -212,6 +212,14 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
                int text_line) {
   if (!is_legal(from, map, rank, text_line)) tc::emulator::abandon();
   LaneHead& lane = tc::emulator::here();
+  // The engine drops what lies behind a tensor; a place before it is an illegal instruction to it.
+  for (int axis = 0; axis < rank; ++axis) {
+    if (at[axis] >= 0) continue;
+    report(lane, Fault::global_out_of_bounds, text_line, 0,
+           "a bulk store that begins before its tensor, at %d of its last axis but %d", at[axis],
+           axis);
+    tc::emulator::abandon();
+  }
   const int width = row_bytes(map), rows = box_rows(map);
   Stores& own = stores_of(lane);
   for (int row = 0; row < rows; ++row) {
