@@ -49,11 +49,10 @@ def outputs(problem: VarlenProblem) -> tuple[tuple[tuple[int, ...], str], ...]:
 
 
 def configs(problem: VarlenProblem, target: Target) -> Sequence[BackwardConfig]:
-    """Those of one sequence of the largest size that add to dQ by lanes: a storer would have
-    to read where sequences are. The list orders the tiles."""
+    """Those of one sequence of the largest size that add to dQ; the list orders the tiles."""
     longest = max(problem.max_q, 16)
     found = backward_problem.configs(problem.one(longest, longest), target)
-    adding = [c for c in found if c.adds and not c.staged]
+    adding = [c for c in found if c.adds]
     return list(dict.fromkeys(replace(c, adds=True, panel=0) for c in adding or found))
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from tilecore.hooks.records import PipelinePlan
 from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.dtypes import uint64
-from tilecore.ir.expr import Expr, Var, binary, const, dtype_of_expr
+from tilecore.ir.expr import Expr, Var, binary, const, dtype_of_expr, free_vars
 from tilecore.ir.layout import Layout
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, Intrinsic, Let, Stmt
@@ -107,7 +107,8 @@ def _may_leave(own: BulkStores, loop: For, index: int, stmt: Atomic) -> bool:
     own.known.add(loop.var)
     known = all(own.is_pure(inlined(start, lets)) for start in dst.starts)
     own.known.discard(loop.var)
-    if not known or not _is_inside(dst, kernel_ranges(own.kernel)):
+    sizes = {var for extent in dst.buffer.shape for var in free_vars(extent)}
+    if not known or not _is_inside(dst, kernel_ranges(own.kernel, sizes)):
         return False
     return own.bulk_plan(Copy(value, dst, (), stmt.loc)) is not None
 
@@ -120,10 +121,10 @@ def _is_inside(region: Region, ranges: Ranges) -> bool:
     """True when a region provably reaches beyond no side of its buffer."""
     for start, extent, size in zip(region.starts, region.extents, region.buffer.shape, strict=True):
         dtype = dtype_of_expr(start)
-        end = binary("add", start, const(1, dtype) if extent is None else extent)
-        if not ranges.proves(binary("le", const(0, dtype), start)):
-            return False
-        if not ranges.proves(binary("le", end, size)):
+        ends = binary("lt", start, size)
+        if extent is not None:
+            ends = binary("le", binary("add", start, extent), size)
+        if not (ranges.proves(binary("le", const(0, dtype), start)) and ranges.proves(ends)):
             return False
     return True
 
