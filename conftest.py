@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Busy machines make slow examples; a slow example is no failure, the test's timeout is. The same
 # examples every time: what fails is the change under test. Others: `--hypothesis-profile=search`.
@@ -17,6 +17,9 @@ settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("tilecore", settings.get_profile("search"), derandomize=True)
+settings.register_profile(  # where compiling an example takes longer than reading it
+    "unshrunk", settings.get_profile("tilecore"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("tilecore")
 
 # Tests leave the user's cache alone. Entries are found by content, so keeping them is safe.

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import kernel_on
 from random_programs import RandomProgram
 from wide_programs import FLAT, WideProgram
 
-import tilecore
 from tilecore.ir.dtypes import dtype_of, numpy_dtype
 from tilecore.targets import present_device
 
@@ -32,9 +32,9 @@ def module_of(text: str) -> Any:
 
 
 def results(
-    program: RandomProgram, num_stages: int, threads: int, **target: Any
+    program: RandomProgram, num_stages: int, threads: int, backend: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """C and D of one run."""
+    """C and D of one run on a backend, or in the reference interpreter."""
     m, n, k = program.sizes[:3]
     rng = np.random.default_rng(m * 10007 + n * 101 + k)
 
@@ -44,7 +44,7 @@ def results(
     inputs = integers(m, k), integers(k, n), integers(m, n)
     c, d = np.zeros((m, n), np.float32), np.zeros((m,), np.float32)
     function = module_of(program.text).make(*program.sizes, num_stages, threads)
-    tilecore.compile(function, **target)(*inputs, c, d)
+    kernel_on(backend, function)(*inputs, c, d)
     return c, d
 
 
@@ -63,7 +63,7 @@ def assert_same(
 
 
 def wide_results(
-    program: WideProgram, num_stages: int, threads: int, **target: Any
+    program: WideProgram, num_stages: int, threads: int, backend: str
 ) -> tuple[np.ndarray, ...]:
     """C, D and E of one run of a wide program."""
     m, n, k = program.sizes[:3]
@@ -77,7 +77,7 @@ def wide_results(
     b = integers(*((n, k) if program.turned[1] else (k, n))).astype(operand)
     outputs = np.zeros((m, n), np.float32), np.zeros(m, np.int32), np.zeros(FLAT, np.int32)
     function = module_of(program.text).make(*program.sizes, num_stages, threads)
-    tilecore.compile(function, **target)(a, b, integers(m, n), *outputs)
+    kernel_on(backend, function)(a, b, integers(m, n), *outputs)
     return outputs
 
 

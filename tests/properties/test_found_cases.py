@@ -28,4 +28,4 @@ def test_on_the_host(case: tuple[str, RandomProgram, int, int, int]) -> None:
 @needs_lanes
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case[0].replace(" ", "-"))
 def test_in_lanes(case: tuple[str, RandomProgram, int, int, int]) -> None:
-    check(*case[1:], backend="cuda_ampere", device="emulator")
+    check(*case[1:], backend="cuda_ampere")

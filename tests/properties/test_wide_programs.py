@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
@@ -19,11 +17,11 @@ EACH_IN_LANES = 10
 lane_threads = st.sampled_from([64, 128, 256])
 
 
-def check(program: WideProgram, depth: int, threads: int, other: int, **target: Any) -> None:
-    """One variant on the target agrees with another one in the reference interpreter."""
-    expected = wide_results(program, other, 128, device="reference")
-    came = wide_results(program, depth, threads, **target)
-    assert_same("CDE", program, came, expected, f"{target}, {depth} stages, {threads} threads")
+def check(program: WideProgram, depth: int, threads: int, other: int, backend: str) -> None:
+    """One variant on the backend agrees with another one in the reference interpreter."""
+    expected = wide_results(program, other, 128, backend="reference")
+    came = wide_results(program, depth, threads, backend)
+    assert_same("CDE", program, came, expected, f"{backend}, {depth} stages, {threads} threads")
 
 
 @needs_cpu
@@ -41,7 +39,7 @@ def test_host_agrees_with_reference(
 def test_lanes_agree_with_reference(
     program: WideProgram, depth: int, threads: int, other: int
 ) -> None:
-    check(program, depth, threads, other, backend="cuda_ampere", device="emulator")
+    check(program, depth, threads, other, backend="cuda_ampere")
 
 
 # Programs that failed once: (what was wrong, program, stages, threads, stages of the reference).
@@ -66,7 +64,7 @@ FOUND = [
 def test_found_cases(case: tuple[str, WideProgram, int, int, int], backend: str) -> None:
     if backend not in installed_backends():
         pytest.skip(f"needs {backend}")
-    check(*case[1:], backend=backend, device="emulator")
+    check(*case[1:], backend=backend)
 
 
 @pytest.mark.slow
@@ -94,6 +92,6 @@ def test_programs_in_lanes(backend: str, shard: int) -> None:
     @settings(max_examples=EACH_IN_LANES, database=None)
     @given(wide_programs(warp_tiles, 40), depths, lane_threads, depths)
     def agree(program: WideProgram, depth: int, threads: int, other: int) -> None:
-        check(program, depth, threads, other, backend=backend, device="emulator")
+        check(program, depth, threads, other, backend=backend)
 
     agree()
