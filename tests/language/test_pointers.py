@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiling import kernel_on
+from devices import needs_emulator
 from language_support import BACKENDS
 
 import tilecore
@@ -104,6 +105,7 @@ def test_parameters_that_are_addresses(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["reference", "cpu_llvm", "cuda_ampere"])
 def test_an_address_that_lanes_cannot_use_is_reported(backend: str) -> None:
+    needs_emulator(backend)
     x, y = aligned((100,), np.float32, 4), aligned((100,), np.float32)
     kernel = kernel_on(backend, doubled)
     with pytest.raises(Exception, match="is 0 or no multiple of 16 bytes") as caught:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiling import BACKENDS, kernel_on
+from devices import needs_emulator
 
 import tilecore.language as T
 from tilecore.errors import DeviceAssertError, LanguageError
@@ -58,6 +59,7 @@ def test_what_lies_behind_a_slice_is_zero_and_stays(backend: str, where: str) ->
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_a_slice_longer_than_its_tile_is_no_shorter_one(backend: str) -> None:
+    needs_emulator(backend)
     x = np.zeros((40, 24), np.float16)
     y, z = np.ones((16, 24), np.float32), np.ones((24, 40), np.float32)
     with pytest.raises(Exception, match="longer than its tile") as caught:

@@ -2,7 +2,8 @@
 
 Everything is cached by content under the user's cache directory (``TILECORE_CACHE_DIR`` overrides
 it): sources, flags, compiler version and CPU make the key, and files appear by atomic rename, so
-that many processes may build at once.
+that many processes may build at once. What was not used for longest goes when the cache is larger
+than its bound (`eviction`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
+from tilecore.emulator import eviction
 from tilecore.emulator.host_compiler import HostCompiler, cpu_fingerprint, find_compiler
 from tilecore.errors import CacheWarning, ToolchainError
 from tilecore.hooks.records import EmulatorSupport
@@ -207,6 +209,7 @@ def _publish(path: Path, command: Sequence[str], source: str, *, what: str) -> P
     """
     try:
         _compile(path, command, source, what=what)
+        eviction.grow(cache_directory(), path.stat().st_size)
         return path
     except OSError as error:
         reason = f"{path} cannot be written ({error.strerror})"
@@ -267,7 +270,11 @@ def _checksum_of(library: Path) -> Path:
 
 def _is_whole(library: Path) -> bool:
     """Whether a library is there, undamaged. Loading a damaged one would end the process."""
+    checksum = _checksum_of(library)
     try:
-        return _checksum_of(library).read_text() == _digest(library.read_bytes())
+        is_whole = checksum.read_text() == _digest(library.read_bytes())
     except (OSError, UnicodeDecodeError):
         return False
+    if is_whole:
+        eviction.note_use(library, checksum)
+    return is_whole

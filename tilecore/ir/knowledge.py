@@ -6,7 +6,8 @@ every value of the variables.
 Arithmetic wraps, so ``(x * 8) // 8`` is not x for every x. Sums and products are taken apart only
 where their interval shows that they fit their dtype, or where they consist of nothing but
 dynamic sizes, grid and loop variables and constants (`Knowledge.sizes`): index arithmetic that
-overflows its dtype has no meaning that anyone could rely on.
+overflows its dtype has no meaning that anyone could rely on. Unless its variables are known to be
+small: then it overflows because somebody wanted it to, as in a hash of a loop's index.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tilecore.ir.expr import (
     binary,
     const,
     dtype_of_expr,
+    walk,
 )
 from tilecore.ir.intervals import (
     Interval,
@@ -43,6 +45,9 @@ from tilecore.ir.linear import Linear
 
 LARGEST_SIZE = 1 << 24
 """More elements than a tile or an array on the chip has: a bound beyond it bounds nothing."""
+
+_SMALL = 1 << 30
+"""What no variable reaches that is known at compile time; one of the call's may have any value."""
 
 _INDEX_OPS = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
 
@@ -104,7 +109,7 @@ class Knowledge:
             return everything
         if within(exact, everything):
             return exact
-        return clip(exact, everything) if self.is_index(expr) else everything
+        return clip(exact, everything) if self._is_position(expr) else everything
 
     def _exact(self, expr: Expr) -> Interval | None:
         """Bounds before wrapping; None when nothing better than the dtype is known."""
@@ -169,7 +174,19 @@ class Knowledge:
         exact = self._exact(expr)
         if exact is None:
             return False
-        return within(exact, dtype_interval(dtype_of_expr(expr))) or self.is_index(expr)
+        return within(exact, dtype_interval(dtype_of_expr(expr))) or self._is_position(expr)
+
+    def overflows(self, expr: Expr) -> bool:
+        """True when small variables alone take the expression out of its dtype."""
+        exact = self._exact(expr)
+        if exact is None or within(exact, dtype_interval(dtype_of_expr(expr))):
+            return False
+        names = [node for node in walk(expr) if isinstance(node, Var)]
+        return all(-_SMALL < low <= high < _SMALL for low, high in map(self.interval, names))
+
+    def _is_position(self, expr: Expr) -> bool:
+        """True for index arithmetic that nobody could want to overflow."""
+        return self.is_index(expr) and not self.overflows(expr)
 
     def size(self, extent: Expr) -> int | None:
         """The largest value of an extent; None when no useful bound is known."""
@@ -252,7 +269,7 @@ class Knowledge:
     def is_exact(self, form: Linear, expr: Expr) -> bool:
         """True when `expr`, which is written from `form`, has its value and has not wrapped."""
         fits = within(self.interval_of(form), dtype_interval(dtype_of_expr(expr)))
-        return fits or self.is_index(expr)
+        return fits or self._is_position(expr)
 
     def split(self, form: Linear, divisor: int) -> tuple[Linear, Linear]:
         """``(whole, rest)`` with ``form == divisor * whole + rest``, as little rest as is known."""

@@ -80,7 +80,8 @@ class Ranges(Knowledge):
             names = 1 + max([behind.get(v.name, 0) for v in free_vars(value)], default=0)
             if names <= _NAMES_BEHIND:
                 values, behind = {**values, var.name: value}, {**behind, var.name: names}
-        sizes = self.sizes | {var.name} if self.is_index(value) else self.sizes
+        is_index = self.is_index(value) and not self.overflows(value)
+        sizes = self.sizes | {var.name} if is_index else self.sizes
         return replace(
             self, bounds=bounds, multiples=multiples, values=values, behind=behind, sizes=sizes
         )

@@ -119,7 +119,7 @@ def _interval(
 def _may_wrap(found: Interval, dtype: DType) -> bool:
     """Whether a finite bound is beyond `dtype`: squares of squares grow without end otherwise."""
     low, high = dtype_interval(dtype) if dtype.is_int else UNKNOWN
-    return -math.inf < found[0] < low or high < found[1] < math.inf
+    return any(not (low <= bound <= high) and math.isfinite(bound) for bound in found)
 
 
 def _binary_interval(op: str, a: Interval, b: Interval) -> Interval:

@@ -6,6 +6,7 @@ expressions have a second form, `index`, in 64 bits and for lane 0 only: address
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilecore.errors import UnsupportedError
@@ -22,8 +23,10 @@ from tilecore.ir.expr import (
     Select,
     Unary,
     Var,
+    dtype_of_expr,
     reads_memory,
 )
+from tilecore.ir.intervals import dtype_interval
 
 from .analysis import coefficient, depends_on, interval
 from .builder import (
@@ -137,9 +140,9 @@ def index(s: BlockState, expr: Expr) -> Value:
             return {"add": w.add, "sub": w.sub, "mul": w.mul}[op](left, right)
         case Binary(op="floordiv" | "floormod" as op, a=a, b=b):
             is_positive = interval(a, s.ranges, s.definitions)[0] >= 0
-            return _floor_divide(s, op, index(s, a), index(s, b), b, is_positive)
+            return _floor_divide(s, op, wrapped(s, a), wrapped(s, b), b, is_positive)
         case Cast(a=a, dtype=dtype) if dtype.is_int and dtype.bits >= 32 and _is_wide_int(a):
-            return index(s, a)
+            return index(s, a) if dtype_of_expr(a).bits == dtype.bits else wrapped(s, a)
         case _:
             axis, s.axis = s.axis, None
             kept = {}
@@ -156,6 +159,20 @@ def index(s: BlockState, expr: Expr) -> Value:
                     else:
                         s.wide[name] = old
             return _to_wide(s, value, expr.dtype)  # type: ignore[attr-defined]
+
+
+def wrapped(s: BlockState, expr: Expr) -> Value:
+    """`index`, within the expression's dtype: for what does not only lead to an address.
+
+    In 64 bits sums and products of int32 do not wrap; what is divided, compared or counted does.
+    """
+    value, dtype = index(s, expr), dtype_of_expr(expr)
+    low, high = interval(expr, s.ranges, s.definitions)
+    limits = dtype_interval(dtype)
+    fits = limits[0] <= low and (high <= limits[1] or high == math.inf)  # as of sums of sizes
+    if fits or dtype.bits >= 64 or isinstance(expr, Var):
+        return value
+    return _to_wide(s, s.w.cast("trunc", value, compute_type(dtype)), dtype)
 
 
 def _is_wide_int(expr: Expr) -> bool:

@@ -41,7 +41,7 @@ from .contractions import emit_gemm
 from .conversions import convert, narrow, storage_type
 from .diagnostics import emit_assert, emit_print
 from .elementwise import emit_parallel
-from .expressions import evaluate, evaluate_stored, index
+from .expressions import evaluate, evaluate_stored, index, wrapped
 from .factors import any_differs_from_one, row_factors
 from .fusion import FusedNest
 from .memory import store_element
@@ -166,7 +166,7 @@ def _emit_control(s: BlockState, stmt: Stmt, emit: EmitBlock) -> None:
 def _emit_let(s: BlockState, name: str, value: Expr) -> None:
     dtype = value.dtype  # type: ignore[attr-defined]
     if dtype.kind == "int" and dtype.bits >= 32 and not reads_memory(value):
-        s.wide[name] = index(s, value)
+        s.wide[name] = wrapped(s, value)
         s.ranges[name] = interval(value, s.ranges, s.definitions)
         return
     s.values[name] = evaluate(s, value)
@@ -191,7 +191,7 @@ def emit_branch(
 
 def _emit_for(s: BlockState, stmt: For, emit: EmitBlock) -> None:
     w = s.w
-    start, extent, step = (index(s, e) for e in (stmt.start, stmt.extent, stmt.step))
+    start, extent, step = (wrapped(s, e) for e in (stmt.start, stmt.extent, stmt.step))
     _bind_loop(s, stmt)
     if s.steps is not None and (gemm_step := s.steps.step_of_loop(stmt)) is not None:
         prepare_result(s, s.steps, gemm_step)

@@ -150,6 +150,8 @@ class ExpressionPrinter:
             return f"tc::{op}({self.text(a)}, {self.text(b)})", _ATOM
         if op in ("floordiv", "floormod"):
             return self._floor(op, a, b, operand)
+        if op == "div" and operand.is_int and not (isinstance(b, Const) and b.value > 0):
+            return f"tc::trunc_div({self.text(a)}, {self.text(b)})", _ATOM
         if op == "pow":
             return self._math("pow", (a, b), operand)
         precedence = _PRECEDENCE[op]
@@ -286,6 +288,10 @@ _LANE_CALLS = {
     "warp.ballot": "votes_of_32",
     "lane.max_nan": "max_nan",
     "lane.min_nan": "min_nan",
+    "lane.wrapping_add": "wrapping_add",
+    "lane.wrapping_sub": "wrapping_sub",
+    "lane.wrapping_mul": "wrapping_mul",
+    "lane.wrapping_neg": "wrapping_neg",
 }
 
 

@@ -270,12 +270,37 @@ template <class T> TC_DEVICE T max(T a, T b) { return a > b ? a : b == b ? b : a
 template <class T> TC_DEVICE T min_nan(T a, T b) { return a != a || a < b ? a : b; }
 template <class T> TC_DEVICE T max_nan(T a, T b) { return a != a || a > b ? a : b; }
 
+// Sums and products of signed integers that wrap in two's complement, as C++ does not promise.
+template <int bytes> struct word_of;
+template <> struct word_of<1> { using type = uint32_t; };
+template <> struct word_of<2> { using type = uint32_t; };
+template <> struct word_of<4> { using type = uint32_t; };
+template <> struct word_of<8> { using type = uint64_t; };
+template <class T> using word = typename word_of<sizeof(T)>::type;
+template <class T> TC_DEVICE T wrapping_add(T a, T b) { return T(word<T>(a) + word<T>(b)); }
+template <class T> TC_DEVICE T wrapping_sub(T a, T b) { return T(word<T>(a) - word<T>(b)); }
+template <class T> TC_DEVICE T wrapping_mul(T a, T b) { return T(word<T>(a) * word<T>(b)); }
+template <class T> TC_DEVICE T wrapping_neg(T a) { return T(word<T>(0) - word<T>(a)); }
+
+// The quotient of the least number and -1 is no number of its type: it wraps to the least one.
+// That of zero is undefined; a host, unlike a device, would end the process.
+#ifdef TC_EMULATED
+template <class T> TC_DEVICE T divisor(T b) { return b == 0 ? T(1) : b; }
+#else
+template <class T> TC_DEVICE T divisor(T b) { return b; }
+#endif
+template <class T> TC_DEVICE T trunc_div(T a, T b) {
+  return T(-1) < T(0) && b == T(-1) ? wrapping_neg(a) : T(a / divisor(b));
+}
+template <class T> TC_DEVICE T trunc_mod(T a, T b) {
+  return T(-1) < T(0) && b == T(-1) ? T(0) : T(a % divisor(b));
+}
 template <class T> TC_DEVICE T floor_div(T a, T b) {
-  const T quotient = T(a / b);
-  return T(a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient);
+  const T quotient = trunc_div(a, b);
+  return T(trunc_mod(a, b) != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient);
 }
 template <class T> TC_DEVICE T floor_mod(T a, T b) {
-  const T rest = T(a % b);
+  const T rest = trunc_mod(a, b);
   return T(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
 }
 

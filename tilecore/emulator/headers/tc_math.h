@@ -48,8 +48,9 @@ TC_BINARY(copysign, copysignf, copysign)
 TC_DEVICE float fma(float x, float y, float z) { return TC_LIBM(fmaf)(x, y, z); }
 TC_DEVICE double fma(double x, double y, double z) { return TC_LIBM(fma)(x, y, z); }
 
-TC_DEVICE int32_t abs(int32_t x) { return x < 0 ? -x : x; }
-TC_DEVICE int64_t abs(int64_t x) { return x < 0 ? -x : x; }
+// Of the least number: itself, which C++ does not promise of its negation.
+TC_DEVICE int32_t abs(int32_t x) { return x < 0 ? int32_t(0u - uint32_t(x)) : x; }
+TC_DEVICE int64_t abs(int64_t x) { return x < 0 ? int64_t(uint64_t(0) - uint64_t(x)) : x; }
 
 TC_DEVICE bool isnan(float x) { return x != x; }
 TC_DEVICE bool isnan(double x) { return x != x; }
