@@ -17,11 +17,9 @@ from tilecore.ir import stmts as S
 from tilecore.ir.buffers import Scope
 from tilecore.ir.dtypes import int32
 from tilecore.ir.visit import map_exprs
+from tilecore.reference.interpreter import ORDERING
 
 Rewrite = Callable[[S.Stmt], S.Stmt | tuple[S.Stmt, ...] | None]
-
-
-# --- statements ----------------------------------------------------------------------------------
 
 
 def _without(kind: type[S.Stmt], **fields: object) -> Rewrite:
@@ -181,7 +179,9 @@ STATEMENTS: dict[str, tuple[str, Rewrite]] = {
 
 ELSEWHERE = {
     "Intrinsic.tile.windows": "a nest before any backend sees it",
-    "Intrinsic.sync_block": "lanes of these backends run together: test_synchronisation.py",
+    # Lanes of these backends run together.
+    **{f"Intrinsic.{op}": "test_synchronisation.py" for op in ("sync_block", *ORDERING)},
+    "Intrinsic.memory.attach": "an address of this process: tests/language/test_pointers.py",
     "Assert": "it stops the kernel: tests/reference/test_faults.py, tests/emulator/test_faults.py",
     "Print": "no result depends on it: tests/language, backends/*/tests",
     "Atomic": "see ATOMICS",

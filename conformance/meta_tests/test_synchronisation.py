@@ -110,6 +110,74 @@ def _left_tiles() -> Program:
     return left_tiles, [*arrays, np.zeros((2, 4096), np.float32)]
 
 
+def _own_barriers() -> Program:
+    """Two halves of a block hand a tile to and fro by barriers that the author allocates."""
+
+    @T.prim_func
+    def own_barriers(A: T.Tensor((4, 64), "int32"), B: T.Tensor((4, 64), "int32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((64,), "int32")
+            full, empty = T.alloc_barrier(64), T.alloc_barrier(64)
+            lane = T.get_thread_binding()
+            if lane < 64:
+                for k in T.serial(4):
+                    T.barrier_wait(empty, (k + 1) % 2)
+                    s[lane] = A[k, lane]
+                    T.barrier_arrive(full)
+            else:
+                for k in T.serial(4):
+                    T.barrier_wait(full, k % 2)
+                    B[k, lane - 64] = s[127 - lane]
+                    T.barrier_arrive(empty)
+
+    return own_barriers, [
+        np.arange(256, dtype=np.int32).reshape(4, 64),
+        np.zeros((4, 64), np.int32),
+    ]
+
+
+def _named_barriers() -> Program:
+    """Half of a block meets by a number; the other half only arrives, and goes on."""
+
+    @T.prim_func
+    def named_barriers(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((128,), "int32")
+            lane = T.get_thread_binding()
+            if lane < 128:
+                T.named_barrier_sync(3, 256)
+                B[lane] = s[127 - lane]
+                T.sync_threads(4, 128)
+                s[lane] = B[lane]
+                T.sync_threads(4, 128)
+                B[lane] = s[127 - lane]
+            else:
+                s[lane - 128] = A[lane - 128]
+                T.named_barrier_arrive(3, 256)
+
+    return named_barriers, [np.arange(128, dtype=np.int32), np.zeros(128, np.int32)]
+
+
+def _warps_alone() -> Program:
+    """The lanes of each warp read what its others wrote, under a condition that warps differ in."""
+
+    @T.prim_func
+    def warps_alone(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((128,), "int32")
+            lane = T.get_thread_binding()
+            if lane < 64:
+                s[lane] = A[lane]
+                T.sync_warp()
+                B[lane] = s[lane // 32 * 32 + 31 - lane % 32]
+                T.sync_warp()
+                s[lane] = B[lane] + 1
+                T.sync_warp()
+                B[lane] = s[lane // 32 * 32 + (lane + 5) % 32]
+
+    return warps_alone, [np.arange(128, dtype=np.int32), np.zeros(128, np.int32)]
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "gemm 64": lambda: _gemm(64, 128),
     "gemm 128": lambda: _gemm(128, 256),
@@ -117,6 +185,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": lambda: _attention(64, 128),
     "left tiles": _left_tiles,
     "softmax": lambda: _softmax(1000),
+    "own barriers": _own_barriers,
+    "named barriers": _named_barriers,
+    "warps alone": _warps_alone,
 }
 
 DRAIN = "groups of copies after the loop are empty where the last iterations issue none"
@@ -145,6 +216,11 @@ CASES = [
     pytest.param("cuda_hopper", "gemm by registers"),
     pytest.param("cuda_hopper", "left tiles"),
     pytest.param("cuda_hopper", "attention", marks=pytest.mark.slow),
+    *[
+        pytest.param(backend, name)
+        for name in ("own barriers", "named barriers", "warps alone")
+        for backend in ("cuda_ampere", "cuda_hopper", "rocm_cdna3")
+    ],
 ]
 
 

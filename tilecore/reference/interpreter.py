@@ -47,12 +47,12 @@ from tilecore.reference.tile_ops import (
 )
 from tilecore.reference.values import Array, cast, encode, value_dtype
 
-# What keeps lanes and asynchronous copies in step has nothing to do where both run in order.
-_ORDERING = frozenset({
+ORDERING = frozenset({
     "sync_warp", "barrier.init", "barrier.arrive", "barrier.arrive_expect", "barrier.expect",
     "barrier.wait", "async.commit", "async.wait", "named_barrier.sync", "named_barrier.arrive",
     "stagger.begin", "stagger.phase", "stagger.end", "schedule.in_order", "warp.priority",
 })  # fmt: skip
+"""What keeps lanes and asynchronous copies in step: nothing to do where both run in order."""
 _ROW, _COLUMN = Var("window_row"), Var("window_column")
 
 
@@ -346,7 +346,7 @@ class Interpreter:
             self._attach(stmt, mask)
         elif stmt.op == WINDOWS:
             self.block((nest(stmt, (_ROW, _COLUMN)),), mask)
-        elif stmt.op not in _ORDERING:
+        elif stmt.op not in ORDERING:
             raise UnsupportedError(f"the reference cannot execute {stmt.op}")
 
     def _attach(self, stmt: S.Intrinsic, mask: Array) -> None:

@@ -59,7 +59,9 @@ inline void barrier_wait(tc::shared_pointer<uint64_t> p, int parity, TC_HERE) {
   tc::emulator::transaction_wait(p.place, parity, text_line);
 }
 template <bool waits>
-inline void meet(tc::shared_pointer<uint64_t>, int number, int lanes, TC_HERE) {
+inline void meet(tc::shared_pointer<uint64_t> p, int number, int lanes, TC_HERE) {
+  // Where wavefronts count themselves: the word must be there, and this lane know of it.
+  tc::emulator::transaction_test(p.place, 0, text_line);
   if (waits) tc::named_barrier(number, lanes, text_line);
   else tc::named_barrier_arrive(number, lanes, text_line);
 }
