@@ -178,12 +178,40 @@ def _warps_alone() -> Program:
     return warps_alone, [np.arange(128, dtype=np.int32), np.zeros(128, np.int32)]
 
 
+def _taken_tiles() -> Program:
+    """As `_left_tiles`; blocks make unequally many steps, and take their tiles from a counter."""
+
+    @T.prim_func
+    def taken_tiles(
+        A: T.Tensor((128, 64), "float16"),
+        B: T.Tensor((192, 64), "float16"),
+        Sums: T.Tensor((2, 4096), "float32"),
+    ):
+        with T.Kernel(140, threads=128) as block:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            left = T.alloc_shared((4096,), "float32")
+            c = T.alloc_fragment((64, 64), "float32")
+            for k in T.Pipelined(block % 3 + 1, num_stages=2):
+                T.copy(A[block % 2 * 64, 0], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, c, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    left[i * 64 + j] = c[i, j]
+                T.atomic_add(Sums[k % 2, 0:4096], left)
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float16) for s in ((128, 64), (192, 64))]
+    return taken_tiles, [*arrays, np.zeros((2, 4096), np.float32)]
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "gemm 64": lambda: _gemm(64, 128),
     "gemm 128": lambda: _gemm(128, 256),
     "gemm by registers": _gemm_by_registers,
     "attention": lambda: _attention(64, 128),
     "left tiles": _left_tiles,
+    "taken tiles": _taken_tiles,
     "softmax": lambda: _softmax(1000),
     "own barriers": _own_barriers,
     "named barriers": _named_barriers,
@@ -200,6 +228,9 @@ HARMLESS: dict[tuple[str, str], dict[str, str]] = {
     ("rocm_cdna3", "gemm 128"): {
         r"tc::barrier": "after the last iteration, which stores nothing: paths are not told apart"
     },
+    ("cuda_hopper", "taken tiles"): {
+        r"warp_barrier": "the number is the same in all lanes by a function of the whole warp",
+    },
     ("cuda_hopper", "attention"): {
         r"q_empty": "who waits for keys of a later tile has waited for the readers of its queries",
         r"tile_full|warp_barrier": "the queries' barrier orders the same",
@@ -215,6 +246,7 @@ CASES = [
     pytest.param("cuda_hopper", "gemm 128"),
     pytest.param("cuda_hopper", "gemm by registers"),
     pytest.param("cuda_hopper", "left tiles"),
+    pytest.param("cuda_hopper", "taken tiles", marks=pytest.mark.slow),
     pytest.param("cuda_hopper", "attention", marks=pytest.mark.slow),
     *[
         pytest.param(backend, name)

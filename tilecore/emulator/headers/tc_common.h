@@ -271,16 +271,13 @@ template <class T> TC_DEVICE T min_nan(T a, T b) { return a != a || a < b ? a : 
 template <class T> TC_DEVICE T max_nan(T a, T b) { return a != a || a > b ? a : b; }
 
 // Sums and products of signed integers that wrap in two's complement, as C++ does not promise.
-template <int bytes> struct word_of;
-template <> struct word_of<1> { using type = uint32_t; };
-template <> struct word_of<2> { using type = uint32_t; };
-template <> struct word_of<4> { using type = uint32_t; };
-template <> struct word_of<8> { using type = uint64_t; };
-template <class T> using word = typename word_of<sizeof(T)>::type;
-template <class T> TC_DEVICE T wrapping_add(T a, T b) { return T(word<T>(a) + word<T>(b)); }
-template <class T> TC_DEVICE T wrapping_sub(T a, T b) { return T(word<T>(a) - word<T>(b)); }
-template <class T> TC_DEVICE T wrapping_mul(T a, T b) { return T(word<T>(a) * word<T>(b)); }
-template <class T> TC_DEVICE T wrapping_neg(T a) { return T(word<T>(0) - word<T>(a)); }
+template <bool is_wide> struct wrapping_type { using type = uint32_t; };
+template <> struct wrapping_type<true> { using type = uint64_t; };
+template <class T> using wraps_in = typename wrapping_type<(sizeof(T) > 4)>::type;
+template <class T> TC_DEVICE T wrapping_add(T a, T b) { return T(wraps_in<T>(a) + wraps_in<T>(b)); }
+template <class T> TC_DEVICE T wrapping_sub(T a, T b) { return T(wraps_in<T>(a) - wraps_in<T>(b)); }
+template <class T> TC_DEVICE T wrapping_mul(T a, T b) { return T(wraps_in<T>(a) * wraps_in<T>(b)); }
+template <class T> TC_DEVICE T wrapping_neg(T a) { return T(wraps_in<T>(0) - wraps_in<T>(a)); }
 
 // The quotient of the least number and -1 is no number of its type: it wraps to the least one.
 // That of zero is undefined; a host, unlike a device, would end the process.

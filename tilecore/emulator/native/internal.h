@@ -79,7 +79,14 @@ struct Clocks {
   uint32_t now(int warp) { return row(warp)[warp]; }
   void advance(int warp) { ++row(warp)[warp]; }
   void acquire(int warp, const std::vector<uint32_t>& from);
-  void release(int warp, std::vector<uint32_t>& into);
+  // What one lane learns is the warp's when its lanes meet, and what it passes on before that is
+  // what it knows itself: other lanes of the warp may be far ahead.
+  void acquire(struct Lane& lane, const std::vector<uint32_t>& from);
+  void release(const struct Lane& lane, std::vector<uint32_t>& into);
+  void met(struct Block& block, int warp);
+  std::vector<uint32_t> common;     // rows as they were when the lanes of the warp last met
+  std::vector<uint8_t> has_news;    // [warp] a row has grown since
+  void reset(int warps, uint32_t epoch);
 };
 
 // ---------------------------------------------------------------- shared memory's shadow
@@ -193,6 +200,7 @@ struct Lane : LaneHead {
   int wait_parity = 0;
   int64_t copy_group = 0, copy_serial = 0;
   std::vector<PendingCopy> copies;
+  std::vector<uint32_t> acquired;  // what it learnt since the lanes of its warp last met
 };
 
 struct Block {

@@ -6,6 +6,7 @@ namespace tc::emulator {
 
 // The lanes of a warp stand at one place: accesses before it and after it are ordered.
 void warp_met(Block& block, int warp) {
+  block.clocks->met(block, warp);
   block.clocks->advance(block.first_clock + warp);
   flush_banks(block, warp);
 }
@@ -91,7 +92,7 @@ void barrier(int text_line) {
            all.arrived, all.text_line);
     abandon();
   }
-  block.clocks->release(block.clock_index(lane), all.clocks);
+  block.clocks->release(lane, all.clocks);
   if (++all.arrived == block.lane_count) {
     finish_barrier(block, all, &lane);
     return;
@@ -122,7 +123,7 @@ void named_barrier(int id, int lanes, bool wait, int text_line) {
     abandon();
   }
   const int clock = block.clock_index(lane);
-  block.clocks->release(clock, named.clocks);
+  block.clocks->release(lane, named.clocks);
   if (!wait) block.clocks->advance(clock);
   if (++named.arrived == lanes) {
     finish_barrier(block, named, wait ? &lane : nullptr);
@@ -138,7 +139,7 @@ void cluster_barrier_arrive(int text_line) {
   Block& block = *lane.owner;
   Cluster& cluster = *block.cluster;
   cluster.text_line = text_line;
-  block.clocks->release(block.clock_index(lane), cluster.joined);
+  block.clocks->release(lane, cluster.joined);
   block.clocks->advance(block.clock_index(lane));
   lane.wait_parity = cluster.generation;
   if (++cluster.arrived < cluster.blocks * block.lane_count) return;
@@ -147,7 +148,7 @@ void cluster_barrier_arrive(int text_line) {
   cluster.completed = cluster.joined;
   cluster.joined.clear();
   for (Lane* waiter : cluster.waiting)
-    waiter->owner->clocks->acquire(waiter->owner->clock_index(*waiter), cluster.completed);
+    waiter->owner->clocks->acquire(*waiter, cluster.completed);
   block.worker->wake(cluster.waiting.data(), int(cluster.waiting.size()));
   cluster.waiting.clear();
 }
@@ -157,7 +158,7 @@ void cluster_barrier_wait(int text_line) {
   Block& block = *lane.owner;
   Cluster& cluster = *block.cluster;
   if (cluster.generation != lane.wait_parity) {
-    block.clocks->acquire(block.clock_index(lane), cluster.completed);
+    block.clocks->acquire(lane, cluster.completed);
     return;
   }
   cluster.waiting.push_back(&lane);

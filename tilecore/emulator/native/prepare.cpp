@@ -11,12 +11,43 @@ namespace tc::emulator {
 void Clocks::acquire(int warp, const std::vector<uint32_t>& from) {
   uint32_t* mine = row(warp);
   for (int i = 0; i < warps; ++i) mine[i] = mine[i] > from[i] ? mine[i] : from[i];
+  has_news[size_t(warp)] = 1;
 }
 
-void Clocks::release(int warp, std::vector<uint32_t>& into) {
-  const uint32_t* mine = row(warp);
+void Clocks::acquire(Lane& lane, const std::vector<uint32_t>& from) {
+  acquire(lane.owner->clock_index(lane), from);
+  lane.acquired.resize(size_t(warps), 0);
+  for (int i = 0; i < warps; ++i)
+    if (lane.acquired[size_t(i)] < from[size_t(i)]) lane.acquired[size_t(i)] = from[size_t(i)];
+}
+
+void Clocks::release(const Lane& lane, std::vector<uint32_t>& into) {
+  const int warp = lane.owner->clock_index(lane);
+  const uint32_t* known = common.data() + size_t(warp) * warps;
   into.resize(size_t(warps), 0);
-  for (int i = 0; i < warps; ++i) into[i] = into[i] > mine[i] ? into[i] : mine[i];
+  for (int i = 0; i < warps; ++i) {
+    uint32_t newest = i == warp ? now(warp) : known[i];
+    if (!lane.acquired.empty() && newest < lane.acquired[size_t(i)])
+      newest = lane.acquired[size_t(i)];
+    if (into[size_t(i)] < newest) into[size_t(i)] = newest;
+  }
+}
+
+void Clocks::met(Block& block, int warp) {
+  const int index = block.first_clock + warp;
+  if (!has_news[size_t(index)]) return;
+  has_news[size_t(index)] = 0;
+  memcpy(common.data() + size_t(index) * warps, row(index), size_t(warps) * sizeof(uint32_t));
+  const int width = block.worker->launch->config->lanes_per_warp;
+  for (int i = warp * width; i < (warp + 1) * width && i < block.lane_count; ++i)
+    block.lanes[i].acquired.clear();
+}
+
+void Clocks::reset(int count, uint32_t epoch) {
+  warps = count;
+  rows.assign(size_t(count) * count, epoch);
+  common = rows;
+  has_news.assign(size_t(count), 0);
 }
 
 void Shadow::resize(uint32_t new_bytes, int new_warps) {
@@ -77,6 +108,7 @@ static void place_lanes(Worker& worker, Block& block, size_t first_lane) {
   for (int i = 0; i < block.lane_count; ++i) {
     Lane& lane = block.lanes[i];
     lane.copies.clear();
+    lane.acquired.clear();
     lane = Lane{};
     lane.patience = 100000;
     lane.index = i;
@@ -157,9 +189,8 @@ void prepare_blocks(Worker& worker, int64_t unit) {
     cluster = Cluster{};
     cluster.first_block = int(c) * cluster_blocks;
     cluster.blocks = cluster_blocks;
-    cluster.clocks.warps = warps * cluster_blocks;
+    cluster.clocks.reset(warps * cluster_blocks, worker.epoch);
     const size_t count = size_t(cluster.clocks.warps);
-    cluster.clocks.rows.assign(count * count, worker.epoch);
     cluster.published.assign(count, worker.epoch);
     for (size_t warp = 0; warp < count; ++warp) cluster.clocks.advance(int(warp));
     for (int rank = 0; rank < cluster_blocks; ++rank) {

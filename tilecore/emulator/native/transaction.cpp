@@ -121,7 +121,7 @@ static void complete_if_due(Worker& worker, TransactionBarrier& barrier) {
     (int(barrier.phase & 1) != lane->wait_parity ? woken : left).push_back(lane);
   barrier.waiting = left;
   for (Lane* lane : woken)
-    lane->owner->clocks->acquire(lane->owner->clock_index(*lane), barrier.completed);
+    lane->owner->clocks->acquire(*lane, barrier.completed);
   worker.wake(woken.data(), int(woken.size()));
 }
 
@@ -138,7 +138,7 @@ static void arrive(Lane& lane, TransactionBarrier& barrier, int count, int text_
   }
   Clocks& clocks = *lane.owner->clocks;
   const int mine = lane.owner->clock_index(lane);
-  clocks.release(mine, barrier.clocks);
+  clocks.release(lane, barrier.clocks);
   clocks.advance(mine);
   barrier.pending -= count;
   complete_if_due(*lane.owner->worker, barrier);
@@ -171,7 +171,7 @@ bool transaction_test(SharedPlace place, int parity, int text_line) {
   TransactionBarrier& barrier = use(place, text_line);
   if (!passed(barrier, parity)) return false;
   if (!barrier.completed.empty())
-    lane.owner->clocks->acquire(lane.owner->clock_index(lane), barrier.completed);
+    lane.owner->clocks->acquire(lane, barrier.completed);
   return true;
 }
 
@@ -180,7 +180,7 @@ void transaction_wait(SharedPlace place, int parity, int text_line) {
   TransactionBarrier& barrier = use(place, text_line);
   if (passed(barrier, parity)) {
     if (!barrier.completed.empty())
-      lane.owner->clocks->acquire(lane.owner->clock_index(lane), barrier.completed);
+      lane.owner->clocks->acquire(lane, barrier.completed);
     return;
   }
   lane.wait_parity = parity;
@@ -193,7 +193,7 @@ void* shared_release(SharedPlace place, uint32_t bytes, int text_line) {
   Lane& lane = self();
   void* address = shared_atomic(place, bytes, text_line, lane);
   const int mine = lane.owner->clock_index(lane);
-  lane.owner->clocks->release(mine, owner_of(lane, place.rank).flag_clocks[place.offset]);
+  lane.owner->clocks->release(lane, owner_of(lane, place.rank).flag_clocks[place.offset]);
   lane.owner->clocks->advance(mine);
   return address;
 }
@@ -203,7 +203,7 @@ void* shared_acquire(SharedPlace place, uint32_t bytes, int text_line) {
   Lane& lane = self();
   auto& clocks = owner_of(lane, place.rank).flag_clocks;
   if (const auto found = clocks.find(place.offset); found != clocks.end())
-    lane.owner->clocks->acquire(lane.owner->clock_index(lane), found->second);
+    lane.owner->clocks->acquire(lane, found->second);
   return shared_atomic(place, bytes, text_line, lane);
 }
 
