@@ -1,8 +1,8 @@
-"""Every kernel of the conformance suite becomes gfx942 code; half of them in the short selection.
+"""Every kernel of the conformance suite becomes gfx942 code; an eighth in the short selection.
 
 The suite's own level ``compile`` leaves most cases to long runs; here all are compiled, a part of
 them by each test, so that several processes share them. What spills is named: nothing else may.
-Every second case of each area is left to `make test-all`, which keeps `make test` short.
+The other parts are left to `make test-all`, which keeps `make test` short.
 """
 
 from __future__ import annotations

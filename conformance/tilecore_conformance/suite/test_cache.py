@@ -27,6 +27,8 @@ for case in all_cases():
         check(subject, build(case))
 """
 PROCESSES = 3
+SLOW_TO_BUILD = "emulator/engine-*.so"
+"""Damaged once, in the way that its size does not tell; its kernels are checked alike."""
 
 
 def _start(subject: Subject, cache: Path) -> subprocess.Popen[str]:
@@ -83,6 +85,8 @@ def test_damaged_entries_are_compiled_again(
     shutil.copytree(filled(findable), tmp_path, dirs_exist_ok=True)
     damaged = 0
     for path in tmp_path.rglob("*"):
+        if damage != "flipped" and path.match(SLOW_TO_BUILD):
+            continue
         if path.is_file() and path.stat().st_size > 64:
             content = path.read_bytes()
             half = len(content) // 2
