@@ -17,24 +17,11 @@ def first_query_from_end(problem, block, q_len, tile_q):
     """The same where the last causal tile, which sees the most keys, shall be a whole one.
 
     Tiles then count from the last query back, and the first one, which sees the fewest keys, begins
-    before query 0 where no tile divides the length: copies from memory leave such rows out, and
-    `store_from_end` does.
+    before query 0 where no tile divides the length: copies leave such rows out.
     """
     if problem.right is not None and q_len % tile_q:
         return q_len - (block + 1) * tile_q
     return first_query(problem, block, q_len, tile_q)
-
-
-@T.macro
-def store_from_end(problem, out, Out, batch, head, first_q):
-    """Write a tile of `first_query_from_end`, but for rows before query 0."""
-    tile_q, columns = (int(extent) for extent in out.shape)
-    if problem.right is None or problem.q_len % tile_q == 0 or first_q >= 0:
-        T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0:columns])
-    else:
-        for i, d in T.Parallel(tile_q, columns):
-            if first_q + i >= 0:
-                Out[batch, head, first_q + i, d] = out[i, d]
 
 
 @T.macro

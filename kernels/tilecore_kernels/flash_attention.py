@@ -17,7 +17,6 @@ from tilecore_kernels.attention_masks import (
     hide_invisible,
     key_tiles,
     modify_scores,
-    store_from_end,
 )
 from tilecore_kernels.attention_problem import (
     PROBLEMS,
@@ -112,7 +111,7 @@ def flash_attention(problem: AttentionProblem, config: AttentionConfig) -> Any:
                 add_sink(rows, Sinks[head] * LOG2_E)
                 rescale(rows, out, p.dim_v)
             normalize(rows, out, p.dim_v)
-            store_from_end(p, out, Out, batch, head, first_q)
+            T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
             if p.has_lse:
                 to_log_sum(rows, LN_2)
                 T.copy(rows.peak, LSE[batch, head, first_q : first_q + tile_q])

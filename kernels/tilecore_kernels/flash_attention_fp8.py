@@ -23,7 +23,6 @@ from tilecore_kernels.attention_masks import (
     first_query_from_end,
     hide_invisible,
     key_tiles,
-    store_from_end,
 )
 from tilecore_kernels.attention_problem import WARP_ROLES, AttentionConfig, AttentionProblem
 from tilecore_kernels.family import Arrays, Family
@@ -120,7 +119,7 @@ def flash_attention_fp8(problem: AttentionProblem, config: AttentionConfig) -> A
                     weights[i, slot_of(j)] = T.cast(scores[i, j], DTYPE)
                 T.gemm(weights, v, out, transpose_B=True, policy=by_rows)
             normalize(rows, out, p.dim_v, VScale[batch, of])
-            store_from_end(p, out, Out, batch, head, first_q)
+            T.copy(out, Out[batch, head, first_q : first_q + tile_q, 0 : p.dim_v])
             if p.has_lse:
                 to_log_sum(rows, LN_2)
                 T.copy(rows.peak, LSE[batch, head, first_q : first_q + tile_q])

@@ -256,6 +256,8 @@ class BulkCopyPlan:
         staging: layout of the shared buffer through which a fragment goes to global memory.
         rounds: parts in which a fragment may leave later, one after the other, while lanes hold it
             rounded beside the next one; 0 where registers do not allow that.
+        from_inside: the engine may write beyond the end of a side, but not from before its begin:
+            lanes do that.
         refused: why the engine does not take windows, for the kernel's hints; then all else is
             empty. Other copies are refused by None.
     """
@@ -265,6 +267,7 @@ class BulkCopyPlan:
     pieces: tuple[BulkPiece, ...] = ()
     staging: Layout | None = None
     rounds: int = 0
+    from_inside: bool = False
     refused: str = ""
 
 

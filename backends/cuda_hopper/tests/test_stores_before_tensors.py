@@ -5,6 +5,7 @@ On a device each of them was an illegal instruction, a part of the box inside or
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ import tilecore
 import tilecore.language as T
 from tilecore import driver
 from tilecore.errors import EmulatorFault
-from tilecore.passes.roles import bulk_stores
+from tilecore.hooks.records import AsyncCopyRequest, BulkCopyPlan
+from tilecore_backend_cuda_hopper import copy
+from tilecore_backend_cuda_hopper.store import plan_store
 
 TILE, STEP, K = 128, 64, 256
 
@@ -63,19 +66,96 @@ def check(program: Any, rows: int) -> str:
 
 
 @pytest.mark.parametrize("rows", [192, 200, 256])
-def test_lanes_store_where_a_tile_may_begin_before_the_tensor(rows: int) -> None:
-    assert ("finish_stores(" in check(product(rows), rows)) == (rows % TILE == 0)
+def test_lanes_store_where_a_tile_begins_before_the_tensor(rows: int) -> None:
+    text = check(product(rows), rows)
+    assert "finish_stores(" in text
+    assert ("store_global<2>(C" in text) == (rows % TILE > 0)
 
 
 def test_a_condition_says_which_tiles_the_engine_may_store() -> None:
-    assert "finish_stores(" in check(product(200, guarded=True), 200)
+    text = check(product(200, guarded=True), 200)
+    assert "finish_stores(" in text
+    assert "store_global<2>(C" not in text
 
 
 def test_the_emulator_reports_a_store_that_begins_before_its_tensor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk_stores, "_may_begin_before", lambda region, ranges: False)
+    def careless(request: AsyncCopyRequest) -> BulkCopyPlan | None:
+        plan = plan_store(request)
+        return plan and dataclasses.replace(plan, from_inside=False)
+
+    monkeypatch.setattr(copy, "plan_store", careless)
     monkeypatch.setattr(driver, "_memory", {})
     monkeypatch.setenv("TILECORE_DISABLE_CACHE", "1")
     with pytest.raises(EmulatorFault, match="begins before its tensor"):
         check(product(200), 200)
+
+
+ROWS, COLUMNS, DEPTH, SIDE = 128, 128, 64, 64
+
+SHIFTS = (
+    (0, 0),
+    (1, 0),
+    (100, 0),
+    (0, 8),
+    (64, 64),
+    (-40, 0),
+    (127, 127),
+    (63, 1),
+    (0, -1),
+    (3, -64),
+)
+
+
+def shifted(kind: str, dtype: str, row: int, column: int) -> Any:
+    """A product whose tiles land `row` rows and `column` columns early, or are added there."""
+    adds = dtype == "float32"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((ROWS, DEPTH), "float16"),
+        B: T.Tensor((DEPTH, COLUMNS), "float16"),
+        Early: T.Tensor((1,), "int32"),
+        C: T.Tensor((ROWS, COLUMNS), dtype),
+    ):
+        with T.Kernel(COLUMNS // SIDE, ROWS // SIDE, threads=128) as (bx, by):
+            a = T.alloc_shared((SIDE, 32), "float16")
+            b = T.alloc_shared((32, SIDE), "float16")
+            c = T.alloc_fragment((SIDE, SIDE), "float32")
+            T.clear(c)
+            for k in T.Pipelined(DEPTH // 32, num_stages=2):
+                T.copy(A[by * SIDE, k * 32], a)
+                T.copy(B[k * 32, bx * SIDE], b)
+                T.gemm(a, b, c)
+            early = Early[0] if kind == "read" else row
+            if adds:
+                T.atomic_add(C[by * SIDE - early, bx * SIDE - column], c)
+            else:
+                T.copy(c, C[by * SIDE - early, bx * SIDE - column])
+
+    return main
+
+
+def arrays(dtype: str, row: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((ROWS, DEPTH), (DEPTH, COLUMNS)))
+    return a, b, np.array([row], np.int32), np.full((ROWS, COLUMNS), 7, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("kind", ["constant", "read"])
+@pytest.mark.parametrize(("row", "column"), SHIFTS)
+def test_parts_inside_are_stored(kind: str, dtype: str, row: int, column: int) -> None:
+    program = shifted(kind, dtype, row, column)
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    a, b, early, c = arrays(dtype, row)
+    whole = a.astype(np.float32) @ b.astype(np.float32)
+    to, of = np.s_[max(-row, 0) : ROWS - row], np.s_[max(row, 0) : ROWS - max(-row, 0)]
+    across = np.s_[max(-column, 0) : COLUMNS - column]
+    of_columns = np.s_[max(column, 0) : COLUMNS - max(-column, 0)]
+    wanted = c.copy()
+    wanted[to, across] = whole[of, of_columns] + (7 if dtype == "float32" else 0)
+    kernel(a, b, early, c)
+    np.testing.assert_array_equal(c, wanted)
+    assert "hopper::store_" in kernel.source

@@ -91,7 +91,11 @@ def accumulator_tile(layout: FragmentLayout, panel: int) -> AccumulatorTile | No
 
 
 def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
-    """Boxes of 64 rows of 128 bytes for a whole accumulator; None when lanes must store it."""
+    """Boxes of 64 rows of 128 bytes for a whole accumulator; None when lanes must store it.
+
+    A box that is written may not begin at a negative place: the kernel would end with an illegal
+    instruction (CUDA C++ Programming Guide, "Using TMA to transfer multi-dimensional arrays").
+    """
     from tilecore_backend_cuda_hopper.copy import is_mappable
 
     src, dst = request.copy.src, request.copy.dst
@@ -116,7 +120,7 @@ def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     base = (CHUNK_BYTES // dst.dtype.bytes).bit_length() - 1
     staging = Layout(modes, Swizzle(3, base, 3))
     rounds = _rounds(tile) if dst.dtype.bytes == 2 else 0
-    return BulkCopyPlan("swizzle3", tuple(box), (), staging, rounds)
+    return BulkCopyPlan("swizzle3", tuple(box), (), staging, rounds, from_inside=True)
 
 
 def _rounds(tile: AccumulatorTile) -> int:

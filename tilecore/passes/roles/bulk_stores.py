@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
 from tilecore.ir.dtypes import DType, boolean
-from tilecore.ir.expr import Unary, binary, const, dtype_of_expr
-from tilecore.ir.intervals import dtype_interval
+from tilecore.ir.expr import Expr, Unary, binary, const, dtype_of_expr
 from tilecore.ir.layout import FragmentLayout, Layout
 from tilecore.ir.ranges import Ranges
 from tilecore.ir.stmts import Allocate, Atomic, Block, Copy, For, If, Intrinsic, Stmt
@@ -23,13 +23,13 @@ from tilecore.passes.scopes import kernel_ranges, whole, with_hint
 class BulkStores(BulkCopies):
     """One kernel, with its stores on their way through staging buffers."""
 
-    def stored(self, stmt: Stmt, instead: Block = (), known: Ranges | None = None) -> Stmt:
+    def stored(self, stmt: Stmt, instead: Block = (), ranges: Ranges | None = None) -> Stmt:
         """A copy of a fragment to global memory, or its addition to what is there, through the copy
         engine, where it takes it; also under a condition that all lanes of the block share.
 
-        `instead` are statements that do not run where this one does, `known` is what holds there.
+        `instead` are statements that do not run where this one does, `ranges` what is known here.
         """
-        ranges = kernel_ranges(self.kernel) if known is None else known
+        ranges = kernel_ranges(self.kernel) if ranges is None else ranges
         if isinstance(stmt, If) and self.is_pure(stmt.condition):
             holds, not_then = ranges.assume(stmt.condition), (*instead, *stmt.otherwise)
             fails = ranges.assume(Unary("not", stmt.condition, boolean))
@@ -55,11 +55,13 @@ class BulkStores(BulkCopies):
         if not all(_are_apart(stmt.dst, s) for s in others if stmt.dst.buffer in buffers_in((s,))):
             return original
         answer = self.bulk_plan(stmt)
-        if answer is None or answer.staging is None or _may_begin_before(stmt.dst, ranges):
+        if answer is None or answer.staging is None:
             return original
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
-        return Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
+        store = Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
+        begins = _begins_inside(stmt.dst, ranges) if answer.from_inside else None
+        return store if begins is None else If(begins, (store,), (original,), stmt.loc)
 
     def with_bulk_adds(self, loop: For) -> For:
         """The loop with its additions of fragments to global memory through the copy engine; the
@@ -120,8 +122,6 @@ class BulkStores(BulkCopies):
         layout = self.layouts.get(copy.src.buffer.name)
         if answer is None or not isinstance(layout, FragmentLayout):
             return None
-        if _may_begin_before(copy.dst, kernel_ranges(self.kernel)):
-            return None
         return deferred_store(loop, rest, layout, answer.rounds, self.names)
 
     def fits_memory(self, barriers: int, bytes_each: int = ALIGNMENT) -> bool:
@@ -139,24 +139,16 @@ def _is_store(stmt: Stmt) -> TypeGuard[Intrinsic]:
     return isinstance(stmt, Intrinsic) and stmt.op == "bulk.store_fragment"
 
 
-def _may_begin_before(region: Region, ranges: Ranges) -> bool:
-    """True where a region is known to begin before its tensor at times: copy engines drop what they
-    would write behind a tensor, not what they would write before it.
-
-    A place that only memory says is the author's concern.
-    """
-    for start in region.starts:
-        dtype = dtype_of_expr(start)
-        least, _ = ranges.interval(start)
-        is_known = dtype_interval(dtype)[0] < least
-        if is_known and least < 0 and not ranges.proves(binary("ge", start, const(0, dtype))):
-            return True
-    return False
-
-
 def _are_apart(region: Region, other: Stmt) -> bool:
     """True for a copy of a fragment to another part of the same buffer."""
     if not isinstance(other, Copy) or other.src.buffer == region.buffer:
         return False
     ranges = Ranges()
     return box_of(region, ranges).is_disjoint(box_of(other.dst, ranges), ranges)
+
+
+def _begins_inside(region: Region, ranges: Ranges) -> Expr | None:
+    """That a region begins before no side of its tensor; None where that is known."""
+    conditions = [binary("ge", start, const(0, dtype_of_expr(start))) for start in region.starts]
+    unknown = [condition for condition in conditions if not ranges.proves(condition)]
+    return functools.reduce(functools.partial(binary, "and"), unknown) if unknown else None

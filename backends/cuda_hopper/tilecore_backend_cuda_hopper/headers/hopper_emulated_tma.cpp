@@ -84,11 +84,12 @@ Row row_at(const TensorMap& map, const int* at, int row) {
 
 template <class Piece>
 void for_pieces(const Row& row, int width, Piece piece) {
-  for (int byte = 0; byte < row.bytes;) {  // within one 16-byte chunk of the box row
+  for (int byte = 0; byte < row.bytes;) {  // aligned, within one 16-byte chunk of the box row
     const int in_chunk = (row.skipped + byte) % 16;
     int count = row.bytes - byte < 16 - in_chunk ? row.bytes - byte : 16 - in_chunk;
     while (count & (count - 1)) count &= count - 1;  // a power of two, so that it is aligned
-    while ((row.address + uint64_t(byte)) % uint64_t(count) != 0) count /= 2;
+    const int in_row = row.skipped + byte;
+    while ((row.address + uint64_t(byte)) % uint64_t(count) != 0 || in_row % count != 0) count /= 2;
     if (count < width) count = width;
     piece(byte, count);
     byte += count;
