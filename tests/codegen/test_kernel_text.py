@@ -35,6 +35,29 @@ def test_the_authors_names_and_lines_are_kept():
     assert "/work" not in text  # no paths of this machine
 
 
+def test_memory_that_lanes_write_and_read_is_not_restricted():
+    """Compilers would read what a lane wrote itself, across a barrier behind which others wrote."""
+
+    @T.prim_func
+    def moved(X: T.Tensor((8, 8), "float32"), Y: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((8, 8), "float32")
+            T.copy(X, tile)
+            T.copy(tile, Y)
+            T.copy(tile[1:8, :], Y[0:7, :])
+            for i, j in T.Parallel(8, 8):
+                Y[i, j] = Y[i, j] + tile[i, j]
+
+    @T.prim_func
+    def counted(Count: T.Tensor((1,), "int32"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                Y[i] = T.atomic_add(Count[0], 1, return_prev=True)
+
+    assert "moved(const float* TC_RESTRICT X, float* Y)" in text_of(moved)
+    assert "counted(int* Count, int* TC_RESTRICT Y)" in text_of(counted)
+
+
 def test_accesses_are_vectors_of_16_bytes():
     text = text_of(scale())
     assert "tc::copy_async<8>(staging" in text

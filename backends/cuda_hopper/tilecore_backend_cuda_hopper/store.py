@@ -93,8 +93,9 @@ def accumulator_tile(layout: FragmentLayout, panel: int) -> AccumulatorTile | No
 def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     """Boxes of 64 rows of 128 bytes for a whole accumulator; None when lanes must store it.
 
-    A box that is written may not begin at a negative place: the kernel would end with an illegal
-    instruction (CUDA C++ Programming Guide, "Using TMA to transfer multi-dimensional arrays").
+    A box that is written begins inside its tensor (CUDA C++ Programming Guide, "Using TMA to
+    transfer multi-dimensional arrays") and at a multiple of 16 bytes: one at a negative place, or
+    at an odd column, was an illegal instruction on an H200.
     """
     from tilecore_backend_cuda_hopper.copy import is_mappable
 
@@ -120,7 +121,9 @@ def plan_store(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     base = (CHUNK_BYTES // dst.dtype.bytes).bit_length() - 1
     staging = Layout(modes, Swizzle(3, base, 3))
     rounds = _rounds(tile) if dst.dtype.bytes == 2 else 0
-    return BulkCopyPlan("swizzle3", tuple(box), (), staging, rounds, from_inside=True)
+    return BulkCopyPlan(
+        "swizzle3", tuple(box), (), staging, rounds, begins_at=CHUNK_BYTES // dst.dtype.bytes
+    )
 
 
 def _rounds(tile: AccumulatorTile) -> int:

@@ -222,6 +222,29 @@ def copy_in_groups(rng: np.random.Generator, tiles: int, threads: int = 64) -> E
     )
 
 
+def copy_exchange(
+    rng: np.random.Generator, rows: int, cols: int, shift: int, threads: int = 128
+) -> Experiment:
+    """Lanes read from global memory what other lanes wrote over what they wrote themselves."""
+
+    @T.prim_func
+    def copy_exchange(X: T.Tensor((rows, cols), "float32"), Y: T.Tensor((rows, cols), "float32")):
+        with T.Kernel(1, threads=threads) as _:
+            tile = T.alloc_fragment((rows, cols), "float32")
+            T.copy(X, tile)
+            T.copy(tile, Y)
+            T.copy(tile[shift:rows, :], Y[0 : rows - shift, :])
+            for i, j in T.Parallel(rows, cols):
+                Y[i, j] = Y[i, j] + tile[i, j]
+
+    x = normal(rng, (rows, cols), "float32")
+    moved = np.concatenate((x[shift:], x[rows - shift :]))
+    return Experiment(
+        copy_exchange, (x,), (output((rows, cols), "float32"),), lambda: (Expected(moved + x),)
+    )
+
+
 BUILDERS: tuple[Any, ...] = (
     copy_route, copy_slices, copy_part, copy_row, fill_tile, fill_places, copy_in_groups,
+    copy_exchange,
 )  # fmt: skip

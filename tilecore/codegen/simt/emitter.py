@@ -17,6 +17,7 @@ from typing import Any
 from tilecore.codegen.simt.block_order import CHUNK, GROUPS, grid_lines
 from tilecore.codegen.simt.dialect import Dialect
 from tilecore.codegen.simt.expressions import ExpressionPrinter
+from tilecore.codegen.simt.memory_use import read_by, stored_in_bulk, written_by
 from tilecore.codegen.simt.statements import atomic_text, print_text
 from tilecore.codegen.simt.writer import Writer
 from tilecore.errors import Loc, UnsupportedError
@@ -44,8 +45,6 @@ from tilecore.ir.stmts import (
 )
 from tilecore.ir.visit import walk_stmts
 from tilecore.target import Target
-
-_MOVES = ("lane.move", "lane.move_bounded")
 
 
 class KernelPrinter:
@@ -89,7 +88,7 @@ class KernelPrinter:
     def parameter(self, argument: object) -> str:
         """One parameter of the entry point."""
         if isinstance(argument, Buffer):
-            if argument.name in self.changed_by_others:
+            if argument.name in self.changed_by_others | self.written & self.read:
                 return f"{self.type_of(argument)}* {argument.name}"
             constant = "" if argument.name in self.written else "const "
             return f"{constant}{self.type_of(argument)}* TC_RESTRICT {argument.name}"
@@ -103,6 +102,13 @@ class KernelPrinter:
     def written(self) -> set[str]:
         """Names of the global buffers that the kernel's lanes write."""
         return written_by(self.kernel)
+
+    @functools.cached_property
+    def read(self) -> set[str]:
+        """Names of the global buffers that the kernel's lanes read. Those that they write, too, may
+        be how lanes tell one another something: compilers take memory that only one restricted
+        pointer reaches for a lane's own, and read what it wrote itself across a barrier."""
+        return read_by(self.kernel)
 
     @functools.cached_property
     def changed_by_others(self) -> set[str]:
@@ -340,32 +346,6 @@ class KernelPrinter:
         (count,) = source.static_shape or (1,)
         extra = "".join(f", {self.expressions.text(v)}" for v in valid)  # type: ignore[arg-type]
         return f"tc::copy_async<{count}>({self.region(target)}, {self.region(source)}{extra});"
-
-
-def written_by(kernel: Kernel) -> set[str]:
-    """Names of the global buffers that a kernel's lanes write."""
-    found: set[str] = set()
-    for stmt in walk_stmts(kernel.body):
-        match stmt:
-            case Store(buffer=buffer):
-                found.add(buffer.name)
-            case Atomic(dst=dst):
-                found.add(dst.buffer.name)
-            case Intrinsic(op=op, args=args) if op != "async.copy":
-                regions = [arg for arg in args if isinstance(arg, Region)]
-                found |= {region.buffer.name for region in regions[op in _MOVES :]}
-            case _:
-                pass
-    return found
-
-
-def stored_in_bulk(kernel: Kernel) -> set[str]:
-    """Names of the global buffers that a kernel writes by the copy engine."""
-    return {
-        str(dict(stmt.hints)["tensor"])
-        for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, Intrinsic) and stmt.op.startswith("bulk.store")
-    }
 
 
 def _stays_rolled(stmt: For) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import TypeGuard
 
 from tilecore.ir.buffers import Buffer, Region, Scope
@@ -60,8 +61,8 @@ class BulkStores(BulkCopies):
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
         store = Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
-        begins = _begins_inside(stmt.dst, ranges) if answer.from_inside else None
-        return store if begins is None else If(begins, (store,), (original,), stmt.loc)
+        fits = _begins_well(stmt.dst, answer.begins_at, ranges) if answer.begins_at else None
+        return store if fits is None else If(fits, (store,), (original,), stmt.loc)
 
     def with_bulk_adds(self, loop: For) -> For:
         """The loop with its additions of fragments to global memory through the copy engine; the
@@ -147,8 +148,14 @@ def _are_apart(region: Region, other: Stmt) -> bool:
     return box_of(region, ranges).is_disjoint(box_of(other.dst, ranges), ranges)
 
 
-def _begins_inside(region: Region, ranges: Ranges) -> Expr | None:
-    """That a region begins before no side of its tensor; None where that is known."""
-    conditions = [binary("ge", start, const(0, dtype_of_expr(start))) for start in region.starts]
-    unknown = [condition for condition in conditions if not ranges.proves(condition)]
+def _begins_well(region: Region, multiple: int, ranges: Ranges) -> Expr | None:
+    """That a region begins before no side of its tensor, and at a multiple of so many elements of
+    the last axis; None where that is known."""
+    zeros = [const(0, dtype_of_expr(start)) for start in region.starts]
+    inside = map(binary, itertools.repeat("ge"), region.starts, zeros)
+    unknown = [condition for condition in inside if not ranges.proves(condition)]
+    last, zero = region.starts[-1], zeros[-1]
+    if ranges.multiple(last) % multiple:
+        over = binary("floormod", last, const(multiple, zero.dtype))
+        unknown.append(binary("eq", over, zero))
     return functools.reduce(functools.partial(binary, "and"), unknown) if unknown else None

@@ -213,12 +213,19 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
                int text_line) {
   if (!is_legal(from, map, rank, text_line)) tc::emulator::abandon();
   LaneHead& lane = tc::emulator::here();
-  // The engine drops what lies behind a tensor; a place before it is an illegal instruction to it.
+  // The engine drops what lies behind a tensor; a place before it, or within 16 bytes, is an illegal
+  // instruction to it.
   for (int axis = 0; axis < rank; ++axis) {
     if (at[axis] >= 0) continue;
     report(lane, Fault::global_out_of_bounds, text_line, 0,
            "a bulk store that begins before its tensor, at %d of its last axis but %d", at[axis],
            axis);
+    tc::emulator::abandon();
+  }
+  if (at[0] * map.element_bytes % 16 != 0) {
+    report(lane, Fault::global_misaligned, text_line, 0,
+           "a bulk store that begins at element %d of its last axis, which is no multiple of 16 bytes",
+           at[0]);
     tc::emulator::abandon();
   }
   const int width = row_bytes(map), rows = box_rows(map);

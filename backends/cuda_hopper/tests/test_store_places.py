@@ -1,4 +1,4 @@
-"""Stores that begin before their tensor: lanes make them, since the copy engine cannot.
+"""Stores that begin before their tensor or at an odd column: lanes make them.
 
 On a device each of them was an illegal instruction, a part of the box inside or not.
 """
@@ -78,16 +78,22 @@ def test_a_condition_says_which_tiles_the_engine_may_store() -> None:
     assert "store_global<2>(C" not in text
 
 
+def careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend says of no store where it may begin."""
+
+    def plan(request: AsyncCopyRequest) -> BulkCopyPlan | None:
+        answer = plan_store(request)
+        return answer and dataclasses.replace(answer, begins_at=0)
+
+    monkeypatch.setattr(copy, "plan_store", plan)
+    monkeypatch.setattr(driver, "_memory", {})
+    monkeypatch.setenv("TILECORE_DISABLE_CACHE", "1")
+
+
 def test_the_emulator_reports_a_store_that_begins_before_its_tensor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def careless(request: AsyncCopyRequest) -> BulkCopyPlan | None:
-        plan = plan_store(request)
-        return plan and dataclasses.replace(plan, from_inside=False)
-
-    monkeypatch.setattr(copy, "plan_store", careless)
-    monkeypatch.setattr(driver, "_memory", {})
-    monkeypatch.setenv("TILECORE_DISABLE_CACHE", "1")
+    careless(monkeypatch)
     with pytest.raises(EmulatorFault, match="begins before its tensor"):
         check(product(200), 200)
 
@@ -159,3 +165,14 @@ def test_parts_inside_are_stored(kind: str, dtype: str, row: int, column: int) -
     kernel(a, b, early, c)
     np.testing.assert_array_equal(c, wanted)
     assert "hopper::store_" in kernel.source
+
+
+def test_the_emulator_reports_a_store_that_begins_at_an_odd_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    careless(monkeypatch)
+    kernel = tilecore.compile(
+        shifted("constant", "float16", 0, -1), backend="cuda_hopper", device="emulator"
+    )
+    with pytest.raises(EmulatorFault, match="no multiple of 16 bytes"):
+        kernel(*arrays("float16", 0))
