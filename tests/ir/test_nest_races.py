@@ -65,6 +65,35 @@ def test_others_run(name: str) -> None:
     np.testing.assert_array_equal(x, y)
 
 
+def test_places_by_a_name_are_those_that_it_stands_for() -> None:
+    @T.prim_func
+    def own(x: T.Tensor((64,), "float32"), order: T.Tensor((64,), "int32")):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(32):
+                at = bx * 32 + i
+                old = T.max(x[at], 1)
+                x[at] = old * 2
+            for i in T.Parallel(32):
+                to = order[bx * 32 + i]
+                x[to] = x[to] + 1
+            for i in T.Parallel(32):
+                half = (bx * 32 + i) // 2 * 2 + i % 2
+                x[half] += 1
+
+    @T.prim_func
+    def next_one(x: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                at = i + 1
+                x[i] = x[at]
+
+    x = np.arange(64, dtype=np.float32)
+    kernel_on("cpu_llvm", own)(x, np.arange(64, dtype=np.int32) ^ 1)
+    np.testing.assert_array_equal(x, np.maximum(np.arange(64), 1) * 2 + 2)
+    with pytest.raises(LanguageError, match="meet in one element of x"):
+        kernel_on("cpu_llvm", next_one)
+
+
 def test_under_a_condition_nobody_can_say_ahead() -> None:
     @T.prim_func
     def halves(x: T.Tensor((64,), "float32")):
