@@ -33,6 +33,8 @@ from tilecore_kernels.tiles import (
 
 TILES_TO_SHARE = 16
 """Key tiles of a full sequence from which on a list of shares is worth the kernel that makes it."""
+ALL_TILES_TO_SHARE = 1024
+"""The same for all sequences together: with half as many, equal lengths lose a tenth to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,8 @@ def share_counts(blocks: int, problem: DecodeProblem, block_k: int, target: Targ
         target: without lanes, nothing is shared: not measured there.
     """
     tiles = ceildiv(problem.kv_len, block_k)
-    if problem.batch < 2 or tiles < TILES_TO_SHARE or not has_lanes(target):
+    few = tiles < TILES_TO_SHARE or problem.batch * tiles < ALL_TILES_TO_SHARE
+    if problem.batch < 2 or few or not has_lanes(target):
         return []
     wanted = (w * (target.parallel_blocks or BLOCKS_TO_FILL) // blocks for w in (2, 1))
     return list(dict.fromkeys(count for count in wanted if count > 1))
