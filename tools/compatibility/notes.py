@@ -29,6 +29,10 @@ NOTES = {
         "it prints shared memory that nobody wrote, which the emulator reports"
     ),
     "testing/python/cpu/test_tilelang_cpu_gemm.py": _ONE_LANE,
+    "testing/python/issue/test_tilelang_issue_814.py": (
+        "measured when a place that a name stands for was taken for the same in all iterations; "
+        "it passes on the host and in the emulator of this backend since"
+    ),
     "testing/python/language/test_tilelang_language_copy.py": (
         "a copy between tiles of different constant shapes: refused with both shapes"
     ),
