@@ -26,6 +26,7 @@ from tilecore.passes.roles.deferred_store import is_held
 from tilecore.passes.roles.in_flight import in_flight_steps, worth_it
 from tilecore.passes.roles.persistent_tiles import (
     at_zero,
+    cluster_axis,
     count_steps,
     loading_tile,
     makes_equal_steps,
@@ -62,10 +63,13 @@ def persistent_resident(
     groups = own.groups(loop, plan)
     lets = tuple(s for s in own.common if isinstance(s, Let))
     equal = makes_equal_steps(own.kernel, loop, lets)
+    axis = cluster_axis(own.kernel) if equal else None
+    groups = [own.shared(group, loop, plan, lets, axis) for group in groups]
+    sharers = max(group.ring.sharers for group in groups)
     rings = [_ring(own, copy) for copy in loads]
     own.common = [s for s in own.common if not isinstance(s, Let)]
-    kernel, first = persistent_kernel(own.kernel, own.names, 1)
-    walk = own.tile_walk(first, 1, plan, equal)
+    kernel, first = persistent_kernel(own.kernel, own.names, sharers)
+    walk = own.tile_walk(first, sharers, plan, equal)
     warps = own.kernel.threads // own.context.target.lanes_per_warp
     sent = leaving(own, loop, plan)
     every = [*(g.ring for g in groups), *rings, *(one.ring for one in sent)]
