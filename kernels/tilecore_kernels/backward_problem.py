@@ -24,12 +24,6 @@ from tilecore_kernels.tiles import (
 PANEL = 8
 """Columns of the sums of dQ that are kept together."""
 
-HEADS_TOGETHER = 4
-"""Heads whose tiles are walked together, where they are unequal: those of as many blocks as are in
-flight, for 32 tiles a head and 132 multiprocessors; blocks then end together (a model of the walk:
-0.98 of their time is work with heads one by one, 0.999 with four)."""
-
-
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
     """Tiles of the kernels.
@@ -54,7 +48,6 @@ class BackwardConfig:
     threads: int
     adds: bool = False
     staged: bool = False
-    panel: int = 0
 
 
 def inputs(problem: AttentionProblem, rng: np.random.Generator) -> Arrays:
@@ -135,11 +128,7 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
         staged = [replace(c, staged=True) for c in adding] if in_front else []
         space = [*adding, *staged, *space] if in_front else [*space, *adding]
-    legal = [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
-    if problem.right is not None and problem.kv_heads >= HEADS_TOGETHER:
-        firsts = [next((c for c in legal if c.adds and c.staged == s), None) for s in (False, True)]
-        legal += [replace(c, panel=HEADS_TOGETHER) for c in firsts if c is not None]
-    return legal
+    return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
 
 
 def _is_legal(config: BackwardConfig, problem: AttentionProblem, target: Target) -> bool:

@@ -65,7 +65,7 @@ def persistent_resident(
     equal = makes_equal_steps(own.kernel, loop, lets)
     axis = cluster_axis(own.kernel) if equal else None
     groups = [own.shared(group, loop, plan, lets, axis) for group in groups]
-    sharers = max(group.ring.sharers for group in groups)
+    sharers = max((group.ring.sharers for group in groups), default=1)
     rings = [_ring(own, copy) for copy in loads]
     own.common = [s for s in own.common if not isinstance(s, Let)]
     kernel, first = persistent_kernel(own.kernel, own.names, sharers)
