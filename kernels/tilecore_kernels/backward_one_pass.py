@@ -94,14 +94,17 @@ class Whole:
 @T.macro
 def gradients(p, config, Q, K, V, dOut, Lengths, Rows, Sums, dK, dV):
     """A kernel: dK and dV; a block owns keys, walks the queries that see them, and adds what its
-    keys give to their sums of dQ."""
+    keys give to their sums of dQ.
+
+    Where all tiles walk the same queries, those of a head are neighbours along the second axis and
+    follow one another: they may load the queries for one another."""
     tile_k = config.block_k
-    with T.Kernel(T.ceildiv(p.kv_len, tile_k), p.kv_heads, p.batch, threads=config.threads) as (
-        bx,
-        kv_head,
-        batch,
-    ):
-        T.use_swizzle(HEADS_TOGETHER, enable=p.right is not None)
+    tiles = (p.kv_len + tile_k - 1) // tile_k
+    alike = p.right is None and p.left is None
+    grid = (p.kv_heads, tiles) if alike else (tiles, p.kv_heads)
+    with T.Kernel(*grid, p.batch, threads=config.threads) as (first, second, batch):
+        T.use_swizzle(tiles if alike else HEADS_TOGETHER)
+        bx, kv_head = (second, first) if alike else (first, second)
         first_k = bx * tile_k
         limit = T.min(Lengths[batch], p.kv_len) if p.padded else p.kv_len
         span = (first_k, limit, p.kv_len - p.q_len, p.q_len)

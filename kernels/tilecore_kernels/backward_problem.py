@@ -24,6 +24,7 @@ from tilecore_kernels.tiles import (
 PANEL = 8
 """Columns of the sums of dQ that are kept together."""
 
+
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
     """Tiles of the kernels.
@@ -126,8 +127,11 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         square = ((128, 128),) if problem.dim <= 64 else ()
         adding = tiles((*square, *sizes), adds=True)
         in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
-        staged = [replace(c, staged=True) for c in adding] if in_front else []
-        space = [*adding, *staged, *space] if in_front else [*space, *adding]
+        if in_front and problem.dim % PANEL == 0:
+            staged = [replace(c, staged=True) for c in adding]
+            # Steps of as many queries as keys leave a storer no room beside their tiles.
+            adding = [*adding, *staged] if square else [*staged, *adding]
+        space = [*adding, *space] if in_front else [*space, *adding]
     return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
 
 

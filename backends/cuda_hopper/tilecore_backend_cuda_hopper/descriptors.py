@@ -16,7 +16,7 @@ from tilecore.ir.buffers import Region, Scope
 from tilecore.ir.expr import Const, Expr, binary, const
 from tilecore.ir.layout import Layout
 from tilecore.ir.program import Kernel
-from tilecore.ir.stmts import For, Intrinsic
+from tilecore.ir.stmts import For, Intrinsic, LoopKind
 from tilecore.ir.visit import walk_stmts
 from tilecore.passes.lowering.count_slots import COUNTED
 from tilecore.passes.scopes import with_hint
@@ -26,6 +26,9 @@ from tilecore_backend_cuda_hopper.layout import descriptor_facts
 HOLDS = "holds_descriptors"
 """Option of `CompileOptions.extra`: consumers keep the descriptors of shared buffers in registers,
 or do not; hint of a kernel whose consumers do."""
+MANY = 5
+"""Products of a step from which descriptors are held (attention's gradients, 1 % of their cycles:
+docs/performance-log.md); kernels of fewer keep the registers."""
 _names: weakref.WeakKeyDictionary[KernelPrinter, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
@@ -56,16 +59,27 @@ def holding(kernel: Kernel, options: CompileOptions) -> Kernel:
     """A lane-level kernel with the hint, where options or its loops ask for it.
 
     Unless the options say otherwise these are kernels with loops that have their rings counted:
-    what is left between two steps is as short as it can be.
+    what is left between two steps is as short as it can be; and those with steps of many products,
+    each of which begins with that chain.
     """
     is_asked = dict(options.extra).get(HOLDS)
     if is_asked is None:
-        is_asked = any(
-            isinstance(s, For) and dict(s.hints).get(COUNTED) for s in walk_stmts(kernel.body)
-        )
+        loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
+        is_asked = any(dict(s.hints).get(COUNTED) or _products(s) >= MANY for s in loops)
     if not is_asked:
         return kernel
     return dataclasses.replace(kernel, hints=with_hint(kernel.hints, HOLDS, True))
+
+
+def _products(loop: For) -> int:
+    """Products of one step of a loop, without those of loops in it that are not unrolled."""
+    own = [s for s in walk_stmts(loop.body) if _is_product(s)]
+    loops = [s for s in walk_stmts(loop.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
+    return len(own) - len({id(s) for one in loops for s in walk_stmts(one.body) if _is_product(s)})
+
+
+def _is_product(stmt: object) -> bool:
+    return isinstance(stmt, Intrinsic) and stmt.op.startswith("mma.wgmma_")
 
 
 def _whole(kernel: Kernel, region: Region, mn_major: bool) -> str:
@@ -94,8 +108,9 @@ def _found(kernel: Kernel) -> dict[str, str]:
         return {}
     texts: dict[str, str] = {}
     for stmt in walk_stmts(kernel.body):
-        if not isinstance(stmt, Intrinsic) or not stmt.op.startswith("mma.wgmma_"):
+        if not _is_product(stmt):
             continue
+        assert isinstance(stmt, Intrinsic)
         hints = dict(stmt.hints)
         shared = [a for a in stmt.args[1:] if isinstance(a, Region)]
         for side, region in zip(("a", "b"), shared, strict=False):

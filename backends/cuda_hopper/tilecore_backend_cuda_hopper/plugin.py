@@ -13,7 +13,6 @@ from tilecore.hooks.records import (
     EmitRule,
     EmulatorSupport,
     LayoutRequest,
-    MatrixStore,
     MmaAtom,
     MmaRequest,
     PipelinePlan,
@@ -75,12 +74,6 @@ def tilecore_plan_bulk_copy(request: AsyncCopyRequest) -> BulkCopyPlan | None:
     from .copy import plan_bulk_copy
 
     return plan_bulk_copy(request)
-
-
-@hookimpl
-def tilecore_matrix_stores() -> tuple[MatrixStore, ...]:
-    """None beside those of bulk stores: kernels are tuned with lanes that store for themselves."""
-    return ()
 
 
 @hookimpl
