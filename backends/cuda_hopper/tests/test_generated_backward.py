@@ -112,11 +112,7 @@ def test_heads_walked_together_give_the_same(heads: int) -> None:
     program = ATTENTION_BACKWARD.program(problem, config_of(64))
     kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
     assert "in_panel" in kernel.source
-    arrays = inputs(problem, np.random.default_rng(0))
-    got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
-    kernel(*arrays, *got)
-    for one, want in zip(got, reference(problem, *arrays), strict=True):
-        assert np.abs(one.astype(np.float64) - want).max() <= 2.0**-10 * max(1, np.abs(want).max())
+    check(kernel, problem)
 
 
 def test_barriers_lie_close_where_there_is_no_room() -> None:
@@ -137,8 +133,39 @@ def test_staged_sums_are_whole_panels() -> None:
         ATTENTION_BACKWARD.program(problem, config_of(64, staged=True))
     target = choose_target("cuda_hopper")
     assert not any(c.staged for c in configs(problem, target))
-    assert any(c.staged for c in configs(CASES["ragged"][0], target))
-    assert not configs(CASES["ragged"][0], target)[0].staged
+    assert configs(CASES["ragged"][0], target)[0].staged
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(("tiles", "right", "pairs"), [(4, None, 1), (3, None, 0), (4, 0, 0)])
+def test_neighbours_load_queries_for_one_another(
+    tiles: int, right: int | None, pairs: int, staged: bool
+) -> None:
+    """Where tiles walk the same queries and their number is even: in clusters of two."""
+    problem = Problem(1, 2, 192, 128, "float16", kv_len=128 * tiles, right=right, has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(64, staged=staged))
+    kernel = tilecore.compile(program, backend="cuda_hopper", device="emulator")
+    assert kernel.source.count("bulk_load_shared<2>(q ") == pairs
+    assert kernel.source.count("bulk_load_shared<2>(grad") == pairs
+    check(kernel, problem)
+
+
+def test_descriptors_are_held() -> None:
+    """Made once by the consumers, not in every step: all of the five products'."""
+    problem = Problem(1, 2, 256, 128, "float16", has_lse=True)
+    program = ATTENTION_BACKWARD.program(problem, config_of(64))
+    source = lower(program, backend="cuda_hopper").source.text
+    step = source[source.index("for (int step = 0") :]
+    assert source.count("hopper::hold(") >= 5 and "hopper::descriptor(" not in step
+
+
+def check(kernel: tilecore.driver.CompiledKernel, problem: Problem) -> None:
+    """Gradients of a kernel beside float64's."""
+    arrays = inputs(problem, np.random.default_rng(0))
+    got = [np.full(problem.shapes()[n], np.nan, arrays[0].dtype) for n in "QKV"]
+    kernel(*arrays, *got)
+    for one, want in zip(got, reference(problem, *arrays), strict=True):
+        assert np.abs(one.astype(np.float64) - want).max() <= 2.0**-10 * max(1, np.abs(want).max())
 
 
 def test_small_loads_share_the_barrier_of_larger_ones() -> None:
