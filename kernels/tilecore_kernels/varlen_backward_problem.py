@@ -55,7 +55,7 @@ def configs(problem: VarlenProblem, target: Target) -> Sequence[BackwardConfig]:
     found = backward_problem.configs(problem.one(longest, longest), target)
     adding = [c for c in found if c.adds]
     ranked = sorted(adding or found, key=lambda c: problem.dim > 64 and not c.staged)
-    return list(dict.fromkeys(replace(c, adds=True, panel=0) for c in ranked))
+    return list(dict.fromkeys(replace(c, adds=True) for c in ranked))
 
 
 def flops(problem: VarlenProblem) -> float:
