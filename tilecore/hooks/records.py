@@ -256,8 +256,8 @@ class BulkCopyPlan:
         staging: layout of the shared buffer through which a fragment goes to global memory.
         rounds: parts in which a fragment may leave later, one after the other, while lanes hold it
             rounded beside the next one; 0 where registers do not allow that.
-        begins_at: a box that is written begins inside its tensor, at a multiple of so many
-            elements of the last axis (lanes write others); 0 if it may begin anywhere.
+        begins_at: a box begins at a multiple of so many elements of the tensor's last axis, and one
+            that is written begins inside the tensor (lanes move others); 0: it may begin anywhere.
         refused: why the engine does not take windows, for the kernel's hints; then all else is
             empty. Other copies are refused by None.
     """

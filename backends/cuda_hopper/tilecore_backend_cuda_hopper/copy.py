@@ -2,7 +2,9 @@
 
 Rules: PTX ISA, "Tensors" and CUDA driver API, ``cuTensorMapEncodeTiled``: up to five axes, the last
 one contiguous, other strides multiples of 16 bytes, boxes of at most 256 elements along an axis
-whose rows are multiples of 16 bytes and, with a swizzle, one swizzled row long.
+whose rows are multiples of 16 bytes and, with a swizzle, one swizzled row long. A box begins at a
+multiple of 16 bytes along the last axis: one that did not was an illegal instruction on an H200,
+loaded or stored.
 """
 
 from __future__ import annotations
@@ -224,4 +226,6 @@ def _boxes(src: Region, shape: tuple[int, ...], panels: Panels, parts: int) -> B
         pieces.sort(key=lambda piece: piece.at[rows[0]])  # stable: panels of each part in order
     if len(pieces) % parts:
         return None
-    return BulkCopyPlan(f"swizzle{swizzle_bits}", tuple(box), tuple(pieces))
+    return BulkCopyPlan(
+        f"swizzle{swizzle_bits}", tuple(box), tuple(pieces), begins_at=CHUNK_BYTES // width
+    )

@@ -13,6 +13,7 @@ from tilecore.ir.dtypes import uint64
 from tilecore.ir.expr import Expr, Load, Var, const, free_vars, walk
 from tilecore.ir.layout import FragmentLayout, Layout, Mode
 from tilecore.ir.program import Kernel
+from tilecore.ir.simplify import known_multiple
 from tilecore.ir.stmts import Allocate, Break, Continue, Copy, For, Gemm, Let, Stmt
 from tilecore.ir.visit import bound_vars, buffers_in, walk_stmts
 from tilecore.passes.producers import any_writes, brings_all
@@ -133,10 +134,20 @@ class BulkCopies:
             request=AsyncCopyRequest(copy, trial, parts, windows),
             target=self.context.target,
         )
-        if plan is None or not plan.refused:
-            return plan
-        self.refusals[copy.dst.buffer.name] = plan.refused
-        return None
+        if plan is not None and plan.refused:
+            self.refusals[copy.dst.buffer.name] = plan.refused
+            return None
+        return plan if plan is None or self._begins_well(copy, plan) else None
+
+    def _begins_well(self, copy: Copy, plan: BulkCopyPlan) -> bool:
+        """False for a load that may begin at places of the last axis that the engine cannot take;
+        stores ask at run time."""
+        if not plan.begins_at or copy.src.buffer.scope is not Scope.GLOBAL:
+            return True
+        start = copy.src.starts[-1]
+        if known_multiple(start) % plan.begins_at == 0:
+            return True
+        return kernel_ranges(self.kernel).multiple(start) % plan.begins_at == 0
 
     def ring(self, copies: tuple[Copy, ...], slots: int, loop: For | None) -> Ring:
         """Slots for every destination of a group, and their barriers; one slot without a loop."""

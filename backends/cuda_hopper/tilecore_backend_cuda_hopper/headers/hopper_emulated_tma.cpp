@@ -51,6 +51,16 @@ bool is_legal(const SharedPlace& place, const TensorMap& map, int rank, int text
   return false;
 }
 
+// A box begins at a multiple of 16 bytes along the last axis: others are an illegal instruction.
+void check_column(int column, const TensorMap& map, int text_line) {
+  if (column * map.element_bytes % 16 == 0) return;
+  report(tc::emulator::here(), Fault::global_misaligned, text_line, 0,
+         "a bulk copy that begins at element %d of its tensor's last axis, which is no multiple of 16 "
+         "bytes",
+         column);
+  tc::emulator::abandon();
+}
+
 // Place of byte `byte` of a box in shared memory, relative to its start.
 int swizzled(const TensorMap& map, int byte) {
   const int mask = (1 << map.swizzle_bits) - 1;
@@ -178,6 +188,7 @@ const char* broken_window_rule(const TensorMap& map, const int* at, const int* d
 void tma_load(SharedPlace to, const TensorMap& map, SharedPlace barrier, const int* at, int rank,
               int blocks, int text_line) {
   if (!is_legal(to, map, rank, text_line)) tc::emulator::abandon();
+  check_column(at[0], map, text_line);
   const int rows = box_rows(map);
   const uint32_t bytes = uint32_t(row_bytes(map) * rows);
   auto* data = static_cast<uint8_t*>(calloc(bytes, 1));
@@ -213,8 +224,7 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
                int text_line) {
   if (!is_legal(from, map, rank, text_line)) tc::emulator::abandon();
   LaneHead& lane = tc::emulator::here();
-  // The engine drops what lies behind a tensor; a place before it, or within 16 bytes, is an illegal
-  // instruction to it.
+  // The engine drops what lies behind a tensor; a place before it is an illegal instruction to it.
   for (int axis = 0; axis < rank; ++axis) {
     if (at[axis] >= 0) continue;
     report(lane, Fault::global_out_of_bounds, text_line, 0,
@@ -222,12 +232,7 @@ void tma_store(const TensorMap& map, SharedPlace from, const int* at, int rank, 
            axis);
     tc::emulator::abandon();
   }
-  if (at[0] * map.element_bytes % 16 != 0) {
-    report(lane, Fault::global_misaligned, text_line, 0,
-           "a bulk store that begins at element %d of its last axis, which is no multiple of 16 bytes",
-           at[0]);
-    tc::emulator::abandon();
-  }
+  check_column(at[0], map, text_line);
   const int width = row_bytes(map), rows = box_rows(map);
   Stores& own = stores_of(lane);
   for (int row = 0; row < rows; ++row) {

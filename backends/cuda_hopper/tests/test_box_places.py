@@ -1,4 +1,4 @@
-"""Stores that begin before their tensor or at an odd column: lanes make them.
+"""Boxes that begin before a tensor they are stored to, or at an odd column: lanes move those.
 
 On a device each of them was an illegal instruction, a part of the box inside or not.
 """
@@ -79,13 +79,19 @@ def test_a_condition_says_which_tiles_the_engine_may_store() -> None:
 
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backend says of no store where it may begin."""
+    """The backend says of no box where it may begin."""
 
     def plan(request: AsyncCopyRequest) -> BulkCopyPlan | None:
         answer = plan_store(request)
         return answer and dataclasses.replace(answer, begins_at=0)
 
+    def boxes(*args: Any) -> BulkCopyPlan | None:
+        answer = copy_boxes(*args)
+        return answer and dataclasses.replace(answer, begins_at=0)
+
+    copy_boxes = copy._boxes
     monkeypatch.setattr(copy, "plan_store", plan)
+    monkeypatch.setattr(copy, "_boxes", boxes)
     monkeypatch.setattr(driver, "_memory", {})
     monkeypatch.setenv("TILECORE_DISABLE_CACHE", "1")
 
@@ -176,3 +182,59 @@ def test_the_emulator_reports_a_store_that_begins_at_an_odd_column(
     )
     with pytest.raises(EmulatorFault, match="no multiple of 16 bytes"):
         kernel(*arrays("float16", 0))
+
+
+def loaded(row: int, column: int) -> Any:
+    """A product of tiles that are read `row` rows and `column` columns early."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((ROWS, COLUMNS), "float16"),
+        B: T.Tensor((DEPTH, COLUMNS), "float16"),
+        C: T.Tensor((ROWS, COLUMNS), "float32"),
+    ):
+        with T.Kernel(COLUMNS // SIDE, ROWS // SIDE, threads=128) as (bx, by):
+            a = T.alloc_shared((SIDE, 32), "float16")
+            b = T.alloc_shared((32, SIDE), "float16")
+            c = T.alloc_fragment((SIDE, SIDE), "float32")
+            T.clear(c)
+            for k in T.Pipelined(DEPTH // 32, num_stages=2):
+                T.copy(A[by * SIDE - row, k * 32 - column], a)
+                T.copy(B[k * 32, bx * SIDE], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * SIDE, bx * SIDE])
+
+    return main
+
+
+PLACES = ((0, 0), (1, 0), (0, 1), (0, -1), (5, 3), (-7, -9), (100, 63), (0, 8), (0, -8), (-64, 64))
+
+
+@pytest.mark.parametrize(("row", "column"), PLACES)
+def test_tiles_are_read_from_any_place(row: int, column: int) -> None:
+    kernel = tilecore.compile(loaded(row, column), backend="cuda_hopper", device="emulator")
+    rng = np.random.default_rng(0)
+    shapes = (ROWS, COLUMNS), (DEPTH, COLUMNS)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in shapes)
+    c = np.full((ROWS, COLUMNS), np.nan, np.float32)
+    kernel(a, b, c)
+    np.testing.assert_array_equal(c, wanted_product(a, b, row, column))
+    assert ("bulk_load(a" in kernel.source) == (column % 8 == 0)
+
+
+def wanted_product(a: np.ndarray, b: np.ndarray, row: int, column: int) -> np.ndarray:
+    """The product of `loaded`: zeros where A is not."""
+    around = np.pad(a.astype(np.float32), 128)
+    moved = around[128 - row : 128 - row + ROWS, 128 - column : 128 - column + DEPTH]
+    return moved @ b.astype(np.float32)
+
+
+def test_the_emulator_reports_a_load_that_begins_at_an_odd_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    careless(monkeypatch)
+    kernel = tilecore.compile(loaded(0, -1), backend="cuda_hopper", device="emulator")
+    with pytest.raises(EmulatorFault, match="no multiple of 16 bytes"):
+        kernel(
+            *(np.zeros(s, t) for s, t in (((128, 128), "e"), ((64, 128), "e"), ((128, 128), "f")))
+        )
