@@ -129,8 +129,10 @@ def configs(problem: AttentionProblem, target: Target) -> Sequence[BackwardConfi
         in_front = target.has("bulk_copy") and dtype_bytes(problem.dtype) <= 2
         if in_front and problem.dim % PANEL == 0:
             staged = [replace(c, staged=True) for c in adding]
-            # Steps of as many queries as keys leave a storer no room beside their tiles.
-            adding = [*adding, *staged] if square else [*staged, *adding]
+            # Staging pays where tiles are alike and load for one another, by 2 to 5 %, and costs
+            # 1 to 2.5 % elsewhere (docs/performance-log.md).
+            alike = problem.right is None and problem.left is None
+            adding = [*staged, *adding] if alike else [*adding, *staged]
         space = [*adding, *space] if in_front else [*space, *adding]
     return [c for c in dict.fromkeys(space) if _is_legal(c, problem, target)]
 
