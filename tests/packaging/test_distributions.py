@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tilecore.errors import BackendError
+from tilecore.hooks import manager
 from tilecore.hooks.manager import ENTRY_POINT_GROUP, hooks_of
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,7 @@ def test_a_missing_backend_names_its_distribution(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr(manager, "_registered", {})
     with pytest.raises(BackendError, match=rf"pip install {BACKENDS[folder][0]}\)"):
         hooks_of.__wrapped__(folder)
     with pytest.raises(BackendError, match=r"no backend named 'strange_one' is installed; [^h]*$"):
