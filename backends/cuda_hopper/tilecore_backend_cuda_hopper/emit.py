@@ -364,6 +364,7 @@ def emit_rules() -> Mapping[str, EmitRule]:
         "contraction.wait": _wait,
         "cluster.rank": _call("hopper::cluster_rank()"),
         "cluster.sync": statement_rule("hopper::cluster_sync"),
+        "lane.at_use": function_rule("hopper::at_use"),
         "lane.max_bits": function_rule("hopper::max_bits"),
         "launch.blocks": _call("tc::grid_x()"),
         "warp.elect": _call("hopper::elect_one()"),

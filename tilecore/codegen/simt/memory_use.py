@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilecore.ir.buffers import Region
-from tilecore.ir.expr import Load, walk
+from tilecore.ir.expr import Load, mentioned
 from tilecore.ir.program import Kernel
 from tilecore.ir.stmts import Atomic, Intrinsic, Store
 from tilecore.ir.visit import exprs_of, walk_stmts
@@ -33,7 +33,7 @@ def read_by(kernel: Kernel) -> set[str]:
     found: set[str] = set()
     for stmt in walk_stmts(kernel.body):
         for expr in exprs_of(stmt):
-            found |= {node.buffer.name for node in walk(expr) if isinstance(node, Load)}
+            found |= {node.buffer.name for node in mentioned(expr) if isinstance(node, Load)}
         if isinstance(stmt, Atomic):
             found.add(stmt.dst.buffer.name)
         if isinstance(stmt, Intrinsic):

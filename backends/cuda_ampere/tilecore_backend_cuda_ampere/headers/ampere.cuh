@@ -70,12 +70,11 @@ TC_DEVICE void mma_m8n8k4(double* d, const double* a, const double* b) {
                : "d"(a[0]), "d"(b[0]));
 }
 
-// x, a lane of a block, for a loop whose counter is not negative. Neither the optimiser nor the
-// assembler sees that the result does not depend on the counter, so what follows from it is computed
-// inside the loop; that a block has 1024 lanes at most is seen, which makes divisions shifts.
+// x, for a loop whose counter is not negative. Neither the optimiser nor the assembler sees that the
+// result does not depend on the counter, so what follows from it is computed inside the loop.
 TC_DEVICE int at_use(int x, int counter) {
   asm volatile("" : "+r"(counter));
-  return (x ^ (counter >> 31)) & 1023;
+  return x ^ (counter >> 31);
 }
 
 // T.prmt and T.lop3 of tilecore.language.cuda.

@@ -71,6 +71,7 @@ inline void take_tile(tc::shared_pointer<int> place, uint32_t* counter, int tota
 // Kernels run one after the other.
 inline void let_next_start() {}
 inline void wait_for_earlier() {}
+inline int at_use(int lane, int) { return lane; }
 inline int cluster_rank() { return tc::emulator::here().place->rank; }
 inline void cluster_sync(TC_HERE) {
   tc::emulator::cluster_barrier_arrive(text_line);

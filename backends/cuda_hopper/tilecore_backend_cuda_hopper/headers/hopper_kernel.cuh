@@ -170,6 +170,10 @@ TC_DEVICE void wgmma_commit() { tc::wgmma_commit(); }
 template <int pending>
 TC_DEVICE void wgmma_wait() { tc::wgmma_wait<pending>(); }
 
+// ampere::at_use of a lane of a block. That a block has 1024 lanes at most is seen, which makes
+// divisions shifts (attention's gradients: 12 and 30 instructions of a step).
+TC_DEVICE int at_use(int lane, int counter) { return ampere::at_use(lane, counter) & 1023; }
+
 }  // namespace hopper
 
 #include "hopper_tile.h"
