@@ -71,6 +71,8 @@ def _definitions(body: Block) -> Iterator[tuple[str, Expr]]:
                 yield buffer.name, value
             case Allocate(buffer=buffer, init=Expr() as value) if _is_variable(buffer):
                 yield buffer.name, value
+            case _:
+                pass
 
 
 def _positions(body: Block, definitions: list[tuple[str, Expr]]) -> set[str]:
