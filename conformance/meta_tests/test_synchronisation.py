@@ -83,8 +83,11 @@ def _softmax(columns: int) -> Program:
     return softmax.softmax(problem, config), [data, np.zeros_like(data)]
 
 
-def _left_tiles() -> Program:
-    """Each step's product is left in shared memory, whence a warp of its own adds it to memory."""
+def _left_tiles(blocks: int, unequal: bool = False) -> Program:
+    """Each step's product is left in shared memory, whence a warp of its own adds it to memory.
+
+    Where blocks make `unequal` numbers of steps, they take their tiles from a counter.
+    """
 
     @T.prim_func
     def left_tiles(
@@ -92,12 +95,12 @@ def _left_tiles() -> Program:
         B: T.Tensor((192, 64), "float16"),
         Sums: T.Tensor((2, 4096), "float32"),
     ):
-        with T.Kernel(9, threads=128) as block:
+        with T.Kernel(blocks, threads=128) as block:
             a = T.alloc_shared((64, 64), "float16")
             b = T.alloc_shared((64, 64), "float16")
             left = T.alloc_shared((4096,), "float32")
             c = T.alloc_fragment((64, 64), "float32")
-            for k in T.Pipelined(3, num_stages=2):
+            for k in T.Pipelined(block % 3 + 1 if unequal else 3, num_stages=2):
                 T.copy(A[block % 2 * 64, 0], a)
                 T.copy(B[k * 64, 0], b)
                 T.gemm(a, b, c, clear_accum=True)
@@ -178,40 +181,13 @@ def _warps_alone() -> Program:
     return warps_alone, [np.arange(128, dtype=np.int32), np.zeros(128, np.int32)]
 
 
-def _taken_tiles() -> Program:
-    """As `_left_tiles`; blocks make unequally many steps, and take their tiles from a counter."""
-
-    @T.prim_func
-    def taken_tiles(
-        A: T.Tensor((128, 64), "float16"),
-        B: T.Tensor((192, 64), "float16"),
-        Sums: T.Tensor((2, 4096), "float32"),
-    ):
-        with T.Kernel(140, threads=128) as block:
-            a = T.alloc_shared((64, 64), "float16")
-            b = T.alloc_shared((64, 64), "float16")
-            left = T.alloc_shared((4096,), "float32")
-            c = T.alloc_fragment((64, 64), "float32")
-            for k in T.Pipelined(block % 3 + 1, num_stages=2):
-                T.copy(A[block % 2 * 64, 0], a)
-                T.copy(B[k * 64, 0], b)
-                T.gemm(a, b, c, clear_accum=True)
-                for i, j in T.Parallel(64, 64):
-                    left[i * 64 + j] = c[i, j]
-                T.atomic_add(Sums[k % 2, 0:4096], left)
-
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(s).astype(np.float16) for s in ((128, 64), (192, 64))]
-    return taken_tiles, [*arrays, np.zeros((2, 4096), np.float32)]
-
-
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "gemm 64": lambda: _gemm(64, 128),
     "gemm 128": lambda: _gemm(128, 256),
     "gemm by registers": _gemm_by_registers,
     "attention": lambda: _attention(64, 128),
-    "left tiles": _left_tiles,
-    "taken tiles": _taken_tiles,
+    "left tiles": lambda: _left_tiles(9),
+    "taken tiles": lambda: _left_tiles(140, unequal=True),
     "softmax": lambda: _softmax(1000),
     "own barriers": _own_barriers,
     "named barriers": _named_barriers,

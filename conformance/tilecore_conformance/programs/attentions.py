@@ -119,6 +119,16 @@ def attention_backward(
     return experiment_of("attention_backward", p, config, arrays, allowed)
 
 
+def _packed(
+    lengths: list[list[int]], dim: int, heads: int, causal: bool, **problem: Any
+) -> VarlenProblem:
+    """The problem of packed sequences of so many (queries, keys)."""
+    right = 0 if causal else problem.pop("right", None)
+    pairs = tuple((queries, keys) for queries, keys in lengths)
+    longest = max(queries for queries, _ in pairs)
+    return VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
+
+
 def flash_varlen(
     rng: np.random.Generator,
     lengths: list[list[int]],
@@ -132,10 +142,7 @@ def flash_varlen(
 ) -> Experiment:
     """Packed sequences of so many (queries, keys)."""
     block_q, block_k = tile or [64, 32]
-    right = 0 if causal else problem.pop("right", None)
-    pairs = tuple((queries, keys) for queries, keys in lengths)
-    longest = max(queries for queries, _ in pairs)
-    p = VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
+    p = _packed(lengths, dim, heads, causal, **problem)
     config = AttentionConfig(block_q, block_k, num_stages, threads)
     arrays = FAMILIES["flash_varlen"].inputs(p, rng)
 
@@ -165,10 +172,7 @@ def varlen_backward(
 ) -> Experiment:
     """Gradients over packed sequences; `tile` and `staged` as for `attention_backward`."""
     own, step = tile or [32, 32]
-    right = 0 if causal else problem.pop("right", None)
-    pairs = tuple((queries, keys) for queries, keys in lengths)
-    longest = max(queries for queries, _ in pairs)
-    p = VarlenProblem(heads, dim, longest, right=right, lengths=pairs, **problem)
+    p = _packed(lengths, dim, heads, causal, **problem)
     config = BackwardConfig(own, step, own, step, num_stages, threads, True, staged)
     arrays = FAMILIES["varlen_backward"].inputs(p, rng)
 

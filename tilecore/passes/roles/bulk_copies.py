@@ -137,9 +137,9 @@ class BulkCopies:
         if plan is not None and plan.refused:
             self.refusals[copy.dst.buffer.name] = plan.refused
             return None
-        return plan if plan is None or self._begins_well(copy, plan) else None
+        return plan if plan is None or self._begins_aligned(copy, plan) else None
 
-    def _begins_well(self, copy: Copy, plan: BulkCopyPlan) -> bool:
+    def _begins_aligned(self, copy: Copy, plan: BulkCopyPlan) -> bool:
         """False for a load that may begin at places of the last axis that the engine cannot take;
         stores ask at run time."""
         if not plan.begins_at or copy.src.buffer.scope is not Scope.GLOBAL:

@@ -61,7 +61,7 @@ class BulkStores(BulkCopies):
         staging = self.staging(f"{stmt.src.buffer.name}_stage", stmt.dst.dtype, answer.staging)
         args = (stmt.src, stmt.dst, whole(staging))
         store = Intrinsic("bulk.store_fragment", args, hints, stmt.loc)
-        fits = _begins_well(stmt.dst, answer.begins_at, ranges) if answer.begins_at else None
+        fits = _can_begin(stmt.dst, answer.begins_at, ranges) if answer.begins_at else None
         return store if fits is None else If(fits, (store,), (original,), stmt.loc)
 
     def with_bulk_adds(self, loop: For) -> For:
@@ -148,7 +148,7 @@ def _are_apart(region: Region, other: Stmt) -> bool:
     return box_of(region, ranges).is_disjoint(box_of(other.dst, ranges), ranges)
 
 
-def _begins_well(region: Region, multiple: int, ranges: Ranges) -> Expr | None:
+def _can_begin(region: Region, multiple: int, ranges: Ranges) -> Expr | None:
     """That a region begins before no side of its tensor, and at a multiple of so many elements of
     the last axis; None where that is known."""
     zeros = [const(0, dtype_of_expr(start)) for start in region.starts]
